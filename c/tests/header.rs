@@ -9,33 +9,33 @@ use cbindgen::{Builder, Config, DocumentationStyle, ExportConfig, FunctionConfig
 
 /// The files of the module, in the order of the header.
 const SECTIONS: [&str; 27] = [
-    "status",
-    "bytes",
-    "shared_options",
-    "library",
-    "link_options",
-    "link",
-    "group",
-    "pending",
-    "target_options",
-    "target_limits",
-    "data",
-    "target",
-    "target_call",
-    "target_thread",
-    "introspection",
-    "handle",
-    "view",
-    "store",
-    "client",
-    "object_calls",
-    "resolver",
-    "placement",
-    "lifetimes",
-    "publisher",
-    "subscriber",
-    "admin",
-    "exports",
+    "status.rs",
+    "bytes.rs",
+    "shared_options.rs",
+    "library.rs",
+    "link/options.rs",
+    "link/mod.rs",
+    "link/group.rs",
+    "link/pending.rs",
+    "target/options.rs",
+    "target/limits.rs",
+    "target/data.rs",
+    "target/mod.rs",
+    "target/call.rs",
+    "target/thread.rs",
+    "introspection.rs",
+    "objects/handle.rs",
+    "objects/view.rs",
+    "objects/store.rs",
+    "objects/client.rs",
+    "objects/calls.rs",
+    "objects/resolver.rs",
+    "objects/placement.rs",
+    "objects/lifetimes.rs",
+    "streams/publisher.rs",
+    "streams/subscriber.rs",
+    "target/admin.rs",
+    "target/exports.rs",
 ];
 
 fn package() -> &'static Path {
@@ -90,7 +90,7 @@ fn made() -> String {
         ..Config::default()
     };
     let builder = SECTIONS.iter().fold(Builder::new().with_config(config), |builder, section| {
-        builder.with_src(package().join(format!("src/api/{section}.rs")))
+        builder.with_src(package().join(format!("src/api/{section}")))
     });
     let mut header = Vec::new();
     builder.generate().expect("cbindgen reads the module").write(&mut header);

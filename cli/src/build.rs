@@ -8,8 +8,8 @@ use farjump::build::Options;
 use farjump::inspect::inspect;
 use farjump::{Cpu, Machine, Platform, PlatformError};
 
-use crate::ask::Asking;
 use crate::inspect::show;
+use crate::query_link::QueryLink;
 use farjump_benches::program::failure::Failure;
 use farjump_benches::program::link_options::{Clear, KeyFile, UcxTcp, parse_address, parse_transport};
 use farjump_benches::program::output;
@@ -123,8 +123,8 @@ impl PeerOptions {
     fn cpu_of(&self, address: &str) -> Result<Cpu, Failure> {
         let PeerOptions { transport, timeout, key, clear, ucx } = self;
         let (transport, timeout) = (transport.as_deref(), *timeout);
-        let asking = Asking { program: "farjump build", transport, timeout, key, clear, ucx };
-        Ok(asking.connect(address)?.peer_cpu())
+        let query = QueryLink { program: "farjump build", transport, timeout, key, clear, ucx };
+        Ok(query.connect(address)?.peer_cpu())
     }
 }
 

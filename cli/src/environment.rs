@@ -49,7 +49,7 @@ pub(crate) const TRANSPORT: &str = "FARJUMP_TRANSPORT";
 ///
 /// # Safety
 /// No other thread runs.
-pub(crate) unsafe fn forget_empty() {
+pub(crate) unsafe fn remove_empty() {
     let is_ours = |name: &str| name.starts_with(PREFIX) || name == "TMPDIR";
     for (name, value) in env::vars_os() {
         if value.is_empty() && is_ours(&name.to_string_lossy()) {

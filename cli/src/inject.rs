@@ -260,11 +260,11 @@ fn compiler(arguments: &Inject) -> PeerCompiler {
 /// Returns the state of the image for the target's CPU, if the arguments want such an image.
 #[cfg(feature = "build")]
 fn compiled_image(arguments: &Inject, link: &Link, library: &Library) -> Option<Compiled> {
-    use farjump::CompiledImage::{InUse, Kept, Unasked};
+    use farjump::CompiledImage::{InUse, Kept, NotRequested};
     arguments.compile_for_peer.then(|| match link.compiled_image(library) {
         InUse(id) => Compiled { state: "in use", id: Some(id), reason: None },
         Kept(cause) => Compiled { state: "kept", id: None, reason: Some(cause.to_string()) },
-        Unasked => {
+        NotRequested => {
             let reason = format!("calls in mode {} send the library's image", arguments.mode);
             Compiled { state: "kept", id: None, reason: Some(reason) }
         }

@@ -1,7 +1,6 @@
 //! `farjump`: injects functions from the command line, and runs a target for them.
 
 mod arguments;
-mod ask;
 #[cfg(feature = "build")]
 mod build;
 #[cfg(feature = "build")]
@@ -16,6 +15,7 @@ mod inspect;
 mod key;
 mod objects;
 mod progress;
+mod query_link;
 mod reply_format;
 mod report;
 mod resources;
@@ -36,7 +36,7 @@ use arguments::{Command, Given};
 fn main() -> ExitCode {
     // SAFETY: `main` has just begun, and the process has no other thread.
     unsafe {
-        environment::forget_empty();
+        environment::remove_empty();
         #[cfg(feature = "ucx")]
         environment::direct_log_of_ucx();
     }

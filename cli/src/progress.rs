@@ -77,7 +77,7 @@ impl Progress {
     }
 
     /// Begins another step.
-    pub(crate) fn go_on(&self, next: Step) {
+    pub(crate) fn begin_step(&self, next: Step) {
         *self.step.lock().unwrap_or_else(PoisonError::into_inner) = next;
     }
 

@@ -84,7 +84,7 @@ fn as_text(stats: &TargetStats, objects: Option<&ObjectListing>) -> String {
                 count(store.evictions)
             ),
         ],
-        ["arena".to_owned(), format!("{} B of {} B", count(store.room_used), count(store.room))],
+        ["arena".to_owned(), format!("{} B of {} B", count(store.arena_used), count(store.arena_capacity))],
     ];
     if let Some(objects) = objects {
         rows.push(["objects".to_owned(), listing::summary(objects)]);
@@ -188,8 +188,8 @@ fn as_json(stats: &TargetStats, objects: Option<&ObjectListing>) -> Value {
             "capacity_images": stats.store.capacity_images,
             "capacity_bytes": stats.store.capacity_bytes,
             "evictions": stats.store.evictions,
-            "room_used": stats.store.room_used,
-            "room": stats.store.room,
+            "room_used": stats.store.arena_used,
+            "room": stats.store.arena_capacity,
         },
         "objects": objects.map(listing::summary_as_json),
         "sources": sources,

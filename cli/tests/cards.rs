@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
 
-use farjump_namespaces::{Namespaces, Side};
+use farjump_namespaces::{Namespace, Namespaces};
 use farjump_tools::all_work;
 use serde_json::Value;
 
@@ -19,8 +19,8 @@ use crate::workbench::{Workbench, finish, start_target};
 const FARJUMP: &str = "FARJUMP_TEST_CARD";
 const RUNNER: &str = "FARJUMP_TEST_CARD_RUNNER";
 
-const CARD: Side = Side::Right;
-const HOST: Side = Side::Left;
+const CARD: Namespace = Namespace::Right;
+const HOST: Namespace = Namespace::Left;
 
 /// Counts the lines of the target's file.
 const LINES: &str = "#include <farjump_ifunc.h>\nFARJUMP_COPY_ARGS(lines)\n\
@@ -52,7 +52,7 @@ impl Card {
 }
 
 /// Returns a command of one side, with these words before it.
-fn at(side: Side, namespaces: &Namespaces, bench: &Workbench, words: &[OsString]) -> Command {
+fn at(side: Namespace, namespaces: &Namespaces, bench: &Workbench, words: &[OsString]) -> Command {
     let launcher = namespaces.launcher(side);
     let mut command = bench.program(&launcher[0]);
     command.args(&launcher[1..]).args(words);

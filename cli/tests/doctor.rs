@@ -225,7 +225,7 @@ FARJUMP_IFUNC void forever_main(void *payload, size_t size, void *args)
 }";
 
 /// A user with no other process. As root, a test whose files are removed runs its processes as this user.
-const NOBODY_ELSE: u32 = 54_321;
+const UNUSED_UID: u32 = 54_321;
 
 /// Returns a process in a mount namespace with its own /dev/shm; other processes enter the namespace. Requires root.
 fn own_shm(bench: &Workbench) -> Option<Process> {
@@ -268,11 +268,11 @@ fn doctor_lists_and_removes_ucx_leftovers_of_killed_processes_alone() {
             command
         }
     };
-    let user = NOBODY_ELSE.to_string();
+    let user = UNUSED_UID.to_string();
     let inside = |program: &str| enter(program, &["-S", &user, "-G", &user]);
     if holder.is_some() {
         for folder in [bench.path("."), bench.path("tmp")] {
-            chown(folder, Some(NOBODY_ELSE), Some(NOBODY_ELSE)).expect("root may");
+            chown(folder, Some(UNUSED_UID), Some(UNUSED_UID)).expect("root may");
         }
     }
     let farjump = env!("CARGO_BIN_EXE_farjump");

@@ -31,7 +31,7 @@ fn ended(bench: &Workbench, body: &str) -> Done {
 }
 
 /// Returns farjump's lines in a target's output.
-fn told(done: &Done) -> Vec<&str> {
+fn farjump_lines(done: &Done) -> Vec<&str> {
     done.err.lines().filter_map(|line| line.strip_prefix("farjump: ")).collect()
 }
 
@@ -46,10 +46,14 @@ fn code_that_exits_is_named_with_the_function_that_it_called() {
     ] {
         let done = ended(&bench, body);
         assert_eq!(done.code, code, "{body}: {}", done.err);
-        let told = told(&done);
+        let farjump_lines = farjump_lines(&done);
         let start = format!("the process ends by {name}(), called in ifunc `leave` (code id ");
-        assert!(told.len() == 1 && told[0].starts_with(&start), "{body}: {}", done.err);
-        assert!(told[0].contains(", placed at 0x") && told[0].ends_with(')'), "{}", done.err);
+        assert!(farjump_lines.len() == 1 && farjump_lines[0].starts_with(&start), "{body}: {}", done.err);
+        assert!(
+            farjump_lines[0].contains(", placed at 0x") && farjump_lines[0].ends_with(')'),
+            "{}",
+            done.err
+        );
     }
 }
 
@@ -64,9 +68,17 @@ fn a_signal_that_code_sends_to_its_process_names_the_ifunc() {
     ] {
         let done = ended(&bench, body);
         assert_eq!(done.code, 128 + signal, "{body}: {}", done.err);
-        let told = told(&done);
-        assert!(told.len() == 1 && told[0].starts_with(&format!("{name} at 0x")), "{body}: {}", done.err);
-        assert!(told[0].contains(", in a function called by ifunc `leave` (code id "), "{}", done.err);
+        let farjump_lines = farjump_lines(&done);
+        assert!(
+            farjump_lines.len() == 1 && farjump_lines[0].starts_with(&format!("{name} at 0x")),
+            "{body}: {}",
+            done.err
+        );
+        assert!(
+            farjump_lines[0].contains(", in a function called by ifunc `leave` (code id "),
+            "{}",
+            done.err
+        );
     }
     // `serve` ends its links for these.
     for body in ["raise(SIGTERM);", "kill(getpid(), SIGINT);", "raise(SIGHUP);"] {
@@ -74,8 +86,12 @@ fn a_signal_that_code_sends_to_its_process_names_the_ifunc() {
         let serving = bench.serve(&["--allow-process-symbols"]);
         let _ = bench.inject(&library, &["--args", "x"]);
         let done = serving.finish().worked();
-        let told = told(&done);
-        assert!(told.len() == 1 && told[0].contains("in a function called by ifunc `leave`"), "{}", done.err);
+        let farjump_lines = farjump_lines(&done);
+        assert!(
+            farjump_lines.len() == 1 && farjump_lines[0].contains("in a function called by ifunc `leave`"),
+            "{}",
+            done.err
+        );
     }
 }
 
@@ -84,7 +100,7 @@ fn sigkill_and_a_raw_exit_end_the_target_unreported() {
     let bench = Workbench::new();
     for (body, code) in [("raise(SIGKILL);", 128 + libc::SIGKILL), ("syscall(SYS_exit_group, 9);", 9)] {
         let done = ended(&bench, body);
-        assert_eq!((done.code, told(&done)), (code, vec![]), "{body}: {}", done.err);
+        assert_eq!((done.code, farjump_lines(&done)), (code, vec![]), "{body}: {}", done.err);
     }
 }
 
@@ -95,5 +111,5 @@ fn a_signal_from_elsewhere_is_no_codes() {
     bench.inject(&leave(&bench, "farjump_reply(\"x\", 1);"), &["--args", "x"]).worked();
     serving.signal(rustix::process::Signal::USR1);
     let done = serving.finish();
-    assert_eq!((done.code, told(&done)), (128 + libc::SIGUSR1, vec![]), "{}", done.err);
+    assert_eq!((done.code, farjump_lines(&done)), (128 + libc::SIGUSR1, vec![]), "{}", done.err);
 }

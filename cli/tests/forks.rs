@@ -49,7 +49,7 @@ fn forked(bench: &Workbench, body: &str) -> (Process, u32) {
 }
 
 /// Returns farjump's lines in a target's output.
-fn told(done: &Done) -> Vec<&str> {
+fn farjump_lines(done: &Done) -> Vec<&str> {
     done.err.lines().filter_map(|line| line.strip_prefix("farjump: ")).collect()
 }
 
@@ -77,7 +77,7 @@ fn a_forked_child_keeps_dropped_code_and_data_of_the_fork() {
     wait_for_end(child);
     bench.inject(&bench.sample("crc32"), &["--args", "x"]).worked();
     let done = serving.stop().worked();
-    assert_eq!(told(&done), [""; 0], "a child that exits is no end of the target: {}", done.err);
+    assert_eq!(farjump_lines(&done), [""; 0], "a child that exits is no end of the target: {}", done.err);
 }
 
 #[test]
@@ -93,9 +93,15 @@ fn a_forked_childs_crash_report_names_the_target_which_serves_on() {
         let target = serving.pid();
         serving.signal(rustix::process::Signal::INT);
         let done = serving.finish().worked();
-        let told = told(&done);
+        let farjump_lines = farjump_lines(&done);
         let whose = format!("), in process {child}, a forked child of the target with pid {target}");
-        assert!(told.len() == 1 && told[0].starts_with(what) && told[0].ends_with(&whose), "{}", done.err);
+        assert!(
+            farjump_lines.len() == 1
+                && farjump_lines[0].starts_with(what)
+                && farjump_lines[0].ends_with(&whose),
+            "{}",
+            done.err
+        );
     }
 }
 
@@ -112,6 +118,6 @@ fn a_forked_child_ends_without_replying_on_return_or_panic() {
             "ifunc `save` {how} in process {child}, a forked child of the target with pid {target}: the child ends, because \
              only the target replies; end a forked child by _exit()"
         );
-        assert_eq!(told(&done), [&*expected], "{}", done.err);
+        assert_eq!(farjump_lines(&done), [&*expected], "{}", done.err);
     }
 }

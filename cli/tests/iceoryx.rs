@@ -55,7 +55,7 @@ mod with_it {
     }
 
     /// Returns a run of so many rounds that has samples, its other process, and the name of its folder.
-    fn under_way(bench: &Workbench, rounds: &str) -> (Process, u32, String) {
+    fn start_run(bench: &Workbench, rounds: &str) -> (Process, u32, String) {
         let mut command = bench.program(installed(bench));
         command.args(["perf", "rate", "--against", "iceoryx2", "--rounds", rounds, "--iterations", "5000"]);
         let run = Process::start(&mut command);
@@ -77,7 +77,7 @@ mod with_it {
         }
         for signal in [None, Some(Signal::TERM), Some(Signal::KILL)] {
             let bench = Workbench::new();
-            let (run, other, name) = under_way(&bench, if signal.is_some() { "10000" } else { "3" });
+            let (run, other, name) = start_run(&bench, if signal.is_some() { "10000" } else { "3" });
             if let Some(signal) = signal {
                 run.signal(signal);
             }
@@ -88,7 +88,7 @@ mod with_it {
             bench.is_clean();
         }
         let bench = Workbench::new();
-        let (run, other, name) = under_way(&bench, "10000");
+        let (run, other, name) = start_run(&bench, "10000");
         kill(other, Signal::KILL);
         let done = run.finish();
         done.error(1);

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use farjump_namespaces::{DEVICE, Namespaces, Side};
+use farjump_namespaces::{DEVICE, Namespace, Namespaces};
 use serde_json::Value;
 
 use crate::inject::ECHO;
@@ -13,8 +13,8 @@ use crate::tcp_key::make_key;
 use crate::workbench::{Done, Process, Workbench, finish, start_target, wait_for};
 
 /// The side of the targets; sources are at the other one.
-const TARGET: Side = Side::Right;
-const SOURCE: Side = Side::Left;
+const TARGET: Namespace = Namespace::Right;
+const SOURCE: Namespace = Namespace::Left;
 /// Arguments that both sides get besides their own.
 const KEYED: [&str; 4] = ["--key", "k", "--peer-timeout", "1s"];
 /// The same arguments, with UCX choosing the transport.
@@ -44,7 +44,7 @@ impl Networks {
 
     /// Returns a command of `farjump` on one side. Both sides run on one machine, whose memory UCX would recognise as
     /// shared.
-    fn farjump(&self, side: Side, args: &[&str]) -> Command {
+    fn farjump(&self, side: Namespace, args: &[&str]) -> Command {
         let words = self.namespaces.launcher(side);
         let mut command = self.bench.program(&words[0]);
         command.args(&words[1..]).arg(env!("CARGO_BIN_EXE_farjump")).args(args);

@@ -363,7 +363,7 @@ fn only_a_mode_that_the_transport_lacks_is_missing() {
 }
 
 /// Returns a run without an end that has some rounds behind it, and its other process.
-pub(crate) fn under_way(bench: &Workbench, more: &[&str]) -> (Process, u32) {
+pub(crate) fn start_run(bench: &Workbench, more: &[&str]) -> (Process, u32) {
     let mut command = bench.program(installed(bench));
     command.args(["perf", "latency", "--json", "--rounds", "10000", "--iterations", "500"]).args(more);
     let run = Process::start(&mut command);
@@ -412,7 +412,7 @@ fn a_terminal_is_shown_the_remaining_time_once_it_is_known() {
 #[test]
 fn killing_a_process_ends_the_run_with_rows_so_far() {
     let Some(bench) = measuring() else { return };
-    let (run, other) = under_way(&bench, &[]);
+    let (run, other) = start_run(&bench, &[]);
     kill(other, Signal::KILL);
     let done: Done = run.finish();
     done.error(done.code);
@@ -423,14 +423,13 @@ fn killing_a_process_ends_the_run_with_rows_so_far() {
 }
 
 #[test]
-fn an_interrupted_run_reports_rows_and_even_a_killed_one_leaves_nothing()
- {
+fn an_interrupted_run_reports_rows_and_even_a_killed_one_leaves_nothing() {
     if !has_processors() {
         return;
     }
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::KILL, 137)] {
         let bench = Workbench::new();
-        let (run, other) = under_way(&bench, &[]);
+        let (run, other) = start_run(&bench, &[]);
         run.signal(signal);
         let done = run.finish();
         assert_eq!(done.code, code);

@@ -116,7 +116,7 @@ fn shards_are_in_processes_for_the_cached_function_alone() {
 }
 
 /// Returns a run without an end, and its processes that are shards.
-fn under_way(bench: &Workbench) -> (Process, Vec<u32>) {
+fn start_run(bench: &Workbench) -> (Process, Vec<u32>) {
     let mut command = bench.program(installed(bench));
     command.args(["perf", "chase", "--json", "--rounds", "10000", "--iterations", "100"]);
     command.args(["--shards", "3", "--depth", "4", "--wire", "0", "--table", "4K", "--outstanding", "1"]);
@@ -148,7 +148,7 @@ fn an_interrupted_or_killed_run_leaves_no_shard_or_folder() {
     }
     for (signal, code) in [(Signal::TERM, 143), (Signal::KILL, 137)] {
         let bench = Workbench::new();
-        let (run, shards) = under_way(&bench);
+        let (run, shards) = start_run(&bench);
         run.signal(signal);
         assert_eq!(run.finish().code, code);
         wait_for("the shards to end", || (!shards.iter().any(|shard| runs(*shard))).then_some(()));
@@ -159,7 +159,7 @@ fn an_interrupted_or_killed_run_leaves_no_shard_or_folder() {
 #[test]
 fn a_shard_that_dies_ends_the_run_which_names_it() {
     let Some(bench) = measuring() else { return };
-    let (run, shards) = under_way(&bench);
+    let (run, shards) = start_run(&bench);
     kill(shards[1], Signal::KILL);
     let done = run.finish();
     assert_eq!(done.code, 1, "{}", done.err);

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use crate::perf::{measuring, perf, under_way};
+use crate::perf::{measuring, perf, start_run};
 use crate::workbench::{Workbench, finish, kill};
 use roxmltree::Document;
 use rustix::process::{Signal, geteuid};
@@ -140,7 +140,7 @@ fn on_a_full_disk_rows_are_printed_and_the_picture_fails() {
 #[test]
 fn a_failed_run_is_drawn_as_far_as_it_was_measured() {
     let Some(bench) = measuring() else { return };
-    let (run, other) = under_way(&bench, &["--plot", "half.svg"]);
+    let (run, other) = start_run(&bench, &["--plot", "half.svg"]);
     kill(other, Signal::KILL);
     let done = run.finish();
     done.error(done.code);

@@ -129,7 +129,7 @@ fn perf_refuses_impossible_measurements_of_a_running_target_with_the_reason() {
 }
 
 /// Returns a run against the target that has no end, and some rounds behind it.
-fn under_way(bench: &Workbench) -> Process {
+fn start_run(bench: &Workbench) -> Process {
     let address = bench.address();
     let mut command = bench.farjump();
     command.args(["perf", "latency", "--json", "--rounds", "10000", "--iterations", "70", "--warmup", "0"]);
@@ -146,7 +146,7 @@ fn under_way(bench: &Workbench) -> Process {
 fn killing_the_target_ends_the_run_with_rows_so_far() {
     let Some(bench) = measuring() else { return };
     let serving = bench.serve(&[]);
-    let run = under_way(&bench);
+    let run = start_run(&bench);
     serving.kill();
     let done = run.finish();
     done.fails(5, &["gone"]);
@@ -160,7 +160,7 @@ fn killing_the_target_ends_the_run_with_rows_so_far() {
 fn calls_that_the_target_does_not_count_end_the_run() {
     let Some(bench) = measuring() else { return };
     let _serving = bench.serve(&["--allow", "observe,call,inject,drop"]);
-    let run = under_way(&bench);
+    let run = start_run(&bench);
     // The counter goes with the code, which returns and starts at 0.
     wait_for("the run to notice", || {
         bench.run(["store", "--drop-all", "--to", &bench.address()]).worked();

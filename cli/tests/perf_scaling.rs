@@ -50,7 +50,7 @@ fn sources_scale_over_messages_of_ucx_too() {
 }
 
 /// Returns a run with four sources that has no end, and its processes once all are there.
-fn under_way(bench: &Workbench) -> (Process, Vec<u32>) {
+fn start_run(bench: &Workbench) -> (Process, Vec<u32>) {
     let mut command = bench.program(installed(bench));
     command.args(["perf", "scaling", "--sources", "4", "--json", "--rounds", "10000", "--iterations", "5"]);
     let run = Process::start(&mut command);
@@ -73,7 +73,7 @@ fn under_way(bench: &Workbench) -> (Process, Vec<u32>) {
 #[test]
 fn killing_a_source_ends_the_run_with_rows_so_far() {
     let Some(bench) = measuring() else { return };
-    let (run, children) = under_way(&bench);
+    let (run, children) = start_run(&bench);
     // The target was started first, but process ids may wrap around, so its work identifies it.
     let worked = |pid: &u32| {
         let fields = process_fields(*pid).unwrap_or_default();
@@ -100,7 +100,7 @@ fn an_interrupted_or_killed_scaling_run_leaves_no_process_or_folder() {
     }
     for (signal, code) in [(Signal::TERM, 143), (Signal::KILL, 137)] {
         let bench = Workbench::new();
-        let (run, children) = under_way(&bench);
+        let (run, children) = start_run(&bench);
         run.signal(signal);
         assert_eq!(run.finish().code, code);
         for child in children {

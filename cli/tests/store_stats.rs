@@ -12,12 +12,12 @@ use serde_json::Value;
 
 use crate::workbench::{Done, Workbench, documented, keys};
 
-fn ask(bench: &Workbench, command: &str, more: &[&str]) -> Done {
+fn run_admin(bench: &Workbench, command: &str, more: &[&str]) -> Done {
     bench.run([&[command, "--to", &bench.address()], more].concat())
 }
 
 fn json(bench: &Workbench, command: &str, more: &[&str]) -> Value {
-    ask(bench, command, &[more, &["--json"]].concat()).worked().json()
+    run_admin(bench, command, &[more, &["--json"]].concat()).worked().json()
 }
 
 fn names(listing: &Value) -> Vec<&str> {
@@ -30,7 +30,11 @@ fn injected_code_is_listed_with_its_calls_as_text_and_json() {
     let bench = Workbench::new();
     let (crc32, hello) = (bench.sample("crc32"), bench.sample("grep"));
     let serving = bench.serve(&[]);
-    assert_eq!(ask(&bench, "store", &[]).worked().text().lines().count(), 1, "the heads of the columns");
+    assert_eq!(
+        run_admin(&bench, "store", &[]).worked().text().lines().count(),
+        1,
+        "the heads of the columns"
+    );
     bench.inject(&hello, &["--args", "x"]).worked();
     bench.inject(&crc32, &["--repeat", "7"]).worked();
     let listing = json(&bench, "store", &[]);
@@ -43,7 +47,7 @@ fn injected_code_is_listed_with_its_calls_as_text_and_json() {
         assert!(image[time].as_f64().is_some_and(|time| time > 0.0), "{image}");
     }
     assert!(image["source"].as_str().is_some_and(|source| source.starts_with("farjump (pid ")), "{image}");
-    let done = ask(&bench, "store", &[]).worked();
+    let done = run_admin(&bench, "store", &[]).worked();
     let row = done.text().lines().nth(1).expect("a row");
     for part in [image["id"].as_str().expect("a text"), "crc32", "  7  ", "just now", "farjump (pid "] {
         // A slow machine may be some seconds late.
@@ -66,19 +70,19 @@ fn code_is_dropped_by_an_id_prefix_or_all_at_once() {
         let image = images.iter().find(|image| image["name"] == name).expect("it is held");
         image["id"].as_str().expect("a text")[..6].to_uppercase()
     };
-    assert_eq!(ask(&bench, "store", &["--drop", &id("crc32")]).worked().text(), "dropped 1 image\n");
-    ask(&bench, "store", &["--drop", &id("crc32")]).fails(1, &["has no code whose id begins with"]);
-    ask(&bench, "store", &["--drop", &id("histogram")]).fails(1, &["`histogram`", "--local"]);
+    assert_eq!(run_admin(&bench, "store", &["--drop", &id("crc32")]).worked().text(), "dropped 1 image\n");
+    run_admin(&bench, "store", &["--drop", &id("crc32")]).fails(1, &["has no code whose id begins with"]);
+    run_admin(&bench, "store", &["--drop", &id("histogram")]).fails(1, &["`histogram`", "--local"]);
     for wrong in ["abc", "grep"] {
-        ask(&bench, "store", &["--drop", wrong]).fails(2, &["no code id"]);
+        run_admin(&bench, "store", &["--drop", wrong]).fails(2, &["no code id"]);
     }
-    assert_eq!(ask(&bench, "store", &["--drop", "abcd", "--drop-all"]).code, 2);
+    assert_eq!(run_admin(&bench, "store", &["--drop", "abcd", "--drop-all"]).code, 2);
     assert_eq!(names(&json(&bench, "store", &[])), ["grep", "histogram"]);
     bench.inject(&crc32, &[]).worked();
     let dropped = json(&bench, "store", &["--drop-all"]);
     assert_eq!((&dropped["dropped"], &dropped["kept"]), (&2.into(), &1.into()));
     assert_eq!(keys(&dropped), documented("operations.md", "`--drop-all` with `--json` print"));
-    let text = ask(&bench, "store", &["--drop-all"]).worked();
+    let text = run_admin(&bench, "store", &["--drop-all"]).worked();
     assert_eq!(text.text(), "dropped 0 images; kept 1 of the target's own (serve --local)\n");
     bench.inject(&grep, &["--args", "x"]).worked();
     let done = serving.stop().worked();
@@ -90,7 +94,7 @@ fn stats_show_the_targets_work_refusal_causes_and_sources() {
     let bench = Workbench::new();
     let (crc32, hello) = (bench.sample("crc32"), bench.sample("hello"));
     let serving = bench.serve(&["--max-source-memory", "8M", "--store-images", "5"]);
-    assert!(ask(&bench, "stats", &[]).worked().text().ends_with("sources  none\n"));
+    assert!(run_admin(&bench, "stats", &[]).worked().text().ends_with("sources  none\n"));
     bench.inject(&crc32, &["--repeat", "10"]).worked();
     // It calls printf, which is not offered.
     assert_eq!(bench.inject(&hello, &[]).code, 3);
@@ -108,7 +112,7 @@ fn stats_show_the_targets_work_refusal_causes_and_sources() {
     assert_eq!((&stats["store"]["images"], &stats["store"]["capacity_images"]), (&1.into(), &5.into()));
     assert_eq!(stats["sources"][0]["pid"], std::process::id());
     assert_eq!(stats["sources"][0]["memory_limit_bytes"], 8 << 20);
-    let text = ask(&bench, "stats", &[]).worked();
+    let text = run_admin(&bench, "stats", &[]).worked();
     for part in [
         "links    1 now, 3 in all; 0 sources rejected\n",
         "calls    10, 0 of them forwarded\n",
@@ -148,12 +152,12 @@ fn the_keys_of_the_json_are_exactly_the_documented_ones() {
 fn store_and_stats_without_a_target_exit_with_a_specific_code() {
     let bench = Workbench::new();
     for command in ["store", "stats"] {
-        ask(&bench, command, &[]).fails(5, &["no target listens on"]);
+        run_admin(&bench, command, &[]).fails(5, &["no target listens on"]);
         bench.run([command, "--to", "store.sock"]).fails(2, &["write unix:PATH"]);
     }
     let serving = bench.serve(&[]);
     serving.kill();
-    ask(&bench, "stats", &[]).fails(5, &["the one that did has ended"]);
+    run_admin(&bench, "stats", &[]).fails(5, &["the one that did has ended"]);
 }
 
 #[test]
@@ -161,7 +165,7 @@ fn exit_codes_distinguish_foreign_dying_and_busy_peers() {
     let bench = Workbench::new();
     let listener = UnixListener::bind(bench.path("s")).expect("the path is free");
     // It listens and does nothing else.
-    ask(&bench, "stats", &["--timeout", "100ms"]).fails(4, &["took too long"]);
+    run_admin(&bench, "stats", &["--timeout", "100ms"]).fails(4, &["took too long"]);
     drop(listener.accept().expect("it had connected"));
     let cases: [(&[u8], i32, &str); 3] = [
         (b"SSH-2.0-nothing\r\n", 1, "does not speak farjump"),
@@ -175,7 +179,7 @@ fn exit_codes_distinguish_foreign_dying_and_busy_peers() {
                 stream.read_exact(&mut [0; 22]).expect("it asks");
                 stream.write_all(said).expect("it reads");
             });
-            ask(&bench, "store", &[])
+            run_admin(&bench, "store", &[])
         });
         done.fails(code, &[words]);
     }
@@ -198,6 +202,6 @@ fn an_admin_request_times_out_during_an_endless_function() {
     let stuck = Library::open(library).expect("it was built");
     let call = link.inject(&stuck, b"").expect("it is sent");
     assert!(call.wait(Duration::from_millis(200)).is_err());
-    ask(&bench, "store", &["--timeout", "200ms"]).fails(4, &["took too long"]);
+    run_admin(&bench, "store", &["--timeout", "200ms"]).fails(4, &["took too long"]);
     serving.kill();
 }

@@ -106,15 +106,15 @@ fn a_target_fails_and_names_settings_that_leave_ucx_nothing() {
 fn a_source_with_useless_ucx_settings_fails_without_harm_to_others() {
     let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     let library = bench.sample("counter");
-    const NO_WAY: &str =
+    const NO_COMMON_TRANSPORT: &str =
         "no transport by which both processes reach each other (compare UCX_TLS and UCX_NET_DEVICES)";
     let cases: [(&Variables, &Variables, &str); 7] = [
         (&[], &[("UCX_TLS", "nonsense")], "cannot be used here (No such device)"),
         (&[], &[("UCX_TLS", "tcp,self")], "--ucx-tcp"),
         (&[], &[("UCX_MM_FIFO_SIZE", "3")], "UCX makes no worker: Invalid parameter"),
-        (&[], &[("UCX_TLS", "self")], NO_WAY),
-        (&[("UCX_TLS", "posix,self")], &[("UCX_TLS", "sysv,tcp,self")], NO_WAY),
-        (&[("UCX_TLS", "posix")], &[("UCX_TLS", "sysv")], NO_WAY),
+        (&[], &[("UCX_TLS", "self")], NO_COMMON_TRANSPORT),
+        (&[("UCX_TLS", "posix,self")], &[("UCX_TLS", "sysv,tcp,self")], NO_COMMON_TRANSPORT),
+        (&[("UCX_TLS", "posix")], &[("UCX_TLS", "sysv")], NO_COMMON_TRANSPORT),
         (&[], &[("UCX_UNIFIED_MODE", "y")], "UCX_UNIFIED_MODE"),
     ];
     for (target, source, words) in cases {

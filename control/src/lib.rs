@@ -41,7 +41,7 @@ pub use connection::message::{
     MAX_TRANSPORT_NAME, MAX_TRANSPORTS, Message,
 };
 pub use connection::preamble::{MAGIC, PREFIX_LEN, VERSION};
-pub use connection::stream_offer::{OPENING_LEN, Share, StreamAnswer, StreamOffer};
+pub use connection::stream_offer::{OPENING_LEN, Share, StreamAccept, StreamOffer};
 pub use connection::{Control, LingeringPeer};
 pub use error::{
     AddressError, ConnectionError, ControlOperation, ControlSystemError, FileKind, HandshakeError,

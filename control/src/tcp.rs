@@ -146,7 +146,7 @@ pub(crate) fn listen_at(address: &SocketAddr, backlog: i32) -> Result<(OwnedFd, 
 /// that swallows packets does not keep the others from being tried.
 ///
 /// # Errors
-/// The error of the last: [`ConnectionError::NobodyListens`], [`ConnectionError::TimedOut`] at `deadline`,
+/// The error of the last: [`ConnectionError::NotListening`], [`ConnectionError::TimedOut`] at `deadline`,
 /// [`ConnectionError::System`].
 pub(crate) fn connect_any(
     address: &PeerAddress,
@@ -164,7 +164,7 @@ pub(crate) fn connect_any(
     }
     outcome.map_err(|errno| match errno {
         Errno::CONNREFUSED => {
-            ConnectionError::NobodyListens { address: address.clone(), found: NoListener::PortClosed }
+            ConnectionError::NotListening { address: address.clone(), found: NoListener::PortClosed }
         }
         Errno::TIMEDOUT => {
             ConnectionError::TimedOut { address: address.to_string(), awaited: HandshakeEvent::Connection }

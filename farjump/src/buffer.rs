@@ -280,7 +280,7 @@ impl FrameRunner {
                 let mut named = Named { id, epoch, family, copied, origin, space_was_made: false };
                 match executor.bind(&mut self.table, header.index, &mut named) {
                     Ok(Ready::Crowded(need)) => {
-                        executor.make_space(&need, |linked| self.table.forget(&linked.id()));
+                        executor.make_space(&need, |linked| self.table.drop_code(&linked.id()));
                         named.space_was_made = true;
                         executor.bind(&mut self.table, header.index, &mut named)
                     }

@@ -45,7 +45,7 @@ pub unsafe trait Objects: Send + fmt::Debug {
     /// Called once, before all else: the target listens at `address` now.
     fn listening(&mut self, address: &str);
 
-    /// Returns the bell that the store rings when postponed requests can continue ([`Answer::Wait`]). Called once,
+    /// Returns the bell that the store rings when postponed requests can continue ([`RequestState::Wait`]). Called once,
     /// after [`Objects::listening`]. `None` for a store that never postpones requests.
     ///
     /// # Errors
@@ -66,9 +66,9 @@ pub unsafe trait Objects: Send + fmt::Debug {
     /// Handles a request of a source: appends the reply, of at most `limit` bytes, to `reply`. Each link of this target
     /// has another `source`.
     ///
-    /// A request takes a bounded time. If it needs more, the store returns [`Answer::GoOn`]: the target makes the same
+    /// A request takes a bounded time. If it needs more, the store returns [`RequestState::Continue`]: the target makes the same
     /// request again in a later poll, and takes nothing further of this source before. If it must wait for other work,
-    /// such as the reading of a file, the store returns [`Answer::Wait`]. The target does not repeat the request of a
+    /// such as the reading of a file, the store returns [`RequestState::Wait`]. The target does not repeat the request of a
     /// source that is gone.
     ///
     /// # Errors
@@ -79,7 +79,7 @@ pub unsafe trait Objects: Send + fmt::Debug {
         request: Request<'_>,
         reply: &mut Vec<u8>,
         limit: usize,
-    ) -> Result<Answer, String>;
+    ) -> Result<RequestState, String>;
 
     /// Returns the bytes of the object of an encoded handle, for the function that runs. They stay as they are until
     /// [`Objects::call_ended`].
@@ -100,7 +100,7 @@ pub unsafe trait Objects: Send + fmt::Debug {
 
     /// Called when the link with this number has ended in this process. Over a Unix socket, `peer` shows when the
     /// process at its other end has let go of it too. Until then that process, or one that it forked, may read and
-    /// write the memory of [`Objects::region`]. Work that takes longer than a request is left to [`Objects::go_on`].
+    /// write the memory of [`Objects::region`]. Work that takes longer than a request is left to [`Objects::continue_work`].
     fn source_ended(&mut self, source: u64, peer: Option<LingeringPeer>);
 
     /// Returns the number of peers of [`Objects::source_ended`] whose end the store waits for. The target counts them
@@ -112,7 +112,7 @@ pub unsafe trait Objects: Send + fmt::Debug {
     /// Does a part of the work that requests and ended sources have left, as long as a request at most. Returns whether
     /// there is more: the next poll of the target continues it. Called after [`Objects::source_ended`], now and then in
     /// polls, and before the target sleeps.
-    fn go_on(&mut self) -> bool {
+    fn continue_work(&mut self) -> bool {
         false
     }
 
@@ -151,11 +151,11 @@ impl ObjectPage {
 
 /// The outcome of a request that is no error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Answer {
+pub enum RequestState {
     /// The reply is complete.
     Done,
     /// The store is at work, and continues when the target repeats the request in the next poll.
-    GoOn,
+    Continue,
     /// The store waits for work that it does elsewhere. The target repeats the request when [`Objects::bell`] has rung,
     /// and may sleep until then.
     Wait,
@@ -163,9 +163,9 @@ pub enum Answer {
 
 /// State of a request to which the store has not responded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Unanswered {
+pub(crate) enum Postponed {
     /// The target repeats it in the next poll.
-    Goes,
+    NextPoll,
     /// The target repeats it when the bell has rung more than this number of times.
     Waits(u64),
 }
@@ -176,7 +176,7 @@ pub struct Bell {
     /// An eventfd, on which the target sleeps.
     wake: OwnedFd,
     /// Number of rings.
-    rung: AtomicU64,
+    count: AtomicU64,
 }
 
 impl Bell {
@@ -187,20 +187,20 @@ impl Bell {
     pub fn new() -> Result<Bell, Error> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let wake = eventfd(0, flags).map_err(system(SystemOperation::MakeDescriptor))?;
-        Ok(Bell { wake, rung: AtomicU64::new(0) })
+        Ok(Bell { wake, count: AtomicU64::new(0) })
     }
 
     /// Makes the target repeat postponed requests. Complete the work that they wait for before.
     pub fn ring(&self) {
         // Comes before the write, by which the target can wake. Pairs with the load in `count`.
-        self.rung.fetch_add(1, Ordering::Release);
+        self.count.fetch_add(1, Ordering::Release);
         // It fails only if the counter is full, and then the target wakes anyway.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
     /// Returns the number of rings.
     pub(crate) fn count(&self) -> u64 {
-        self.rung.load(Ordering::Acquire)
+        self.count.load(Ordering::Acquire)
     }
 
     /// Makes the descriptor unreadable until the next ring.

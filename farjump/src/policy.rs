@@ -123,7 +123,7 @@ impl Policy {
 
     /// Longest frame whose payload cannot be over the limit, whatever its header says; `None` if no payload
     /// is. The payloads of longer frames need a check.
-    pub(crate) fn frames_without_question(&self) -> Option<usize> {
+    pub(crate) fn unchecked_frame_len(&self) -> Option<usize> {
         (self.limits.payload != Limits::NONE).then(|| {
             let most = self.limits.payload.saturating_add(HEADER_LEN);
             most - most % LINE
@@ -404,11 +404,11 @@ mod tests {
         for max in 1..1000 {
             let limits = Limits { payload: max, ..Limits::default() };
             let policy = Policy { limits, ..Policy::default() };
-            let frame = policy.frames_without_question().unwrap();
+            let frame = policy.unchecked_frame_len().unwrap();
             assert!(frame.saturating_sub(HEADER_LEN) <= max && frame.is_multiple_of(LINE), "{max}");
             assert!(frame + LINE - HEADER_LEN > max, "{max}: longer ones could be over it");
         }
-        assert_eq!(Policy::default().frames_without_question(), None);
+        assert_eq!(Policy::default().unchecked_frame_len(), None);
     }
 
     #[test]

@@ -50,9 +50,9 @@ pub struct StoreStats {
     /// Most bytes of images that it can hold.
     pub capacity_bytes: usize,
     /// Capacity for placed code that is in use, in bytes.
-    pub room_used: usize,
+    pub arena_used: usize,
     /// Capacity for placed code, in bytes.
-    pub room: usize,
+    pub arena_capacity: usize,
 }
 
 impl Default for Stats {

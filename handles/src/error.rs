@@ -46,13 +46,13 @@ pub enum Error {
     },
     /// The store has no memory for an object.
     #[error(
-        "the store has no memory for {asked} bytes: {used} of its {capacity} bytes are used, and the largest free part has {largest}; \
+        "the store has no memory for {requested} bytes: {used} of its {capacity} bytes are used, and the largest free part has {largest}; \
          {}{}evict objects, or give the store more (StoreOptions::capacity)",
         in_quarantine(*quarantined, keepers), of_file(*file_failed)
     )]
     Full {
         /// Bytes requested.
-        asked: u64,
+        requested: u64,
         /// Bytes in use.
         used: u64,
         /// Bytes in all.
@@ -68,12 +68,12 @@ pub enum Error {
     },
     /// The owner's target allows this client no more memory.
     #[error(
-        "the owner's target allows this client no {asked} bytes more for the records of objects and claims: evict objects that it \
+        "the owner's target allows this client no {requested} bytes more for the records of objects and claims: evict objects that it \
          has put, drop views, or have the target allow more (TargetBuilder::max_source_memory)"
     )]
     SourceFull {
         /// Bytes requested.
-        asked: u64,
+        requested: u64,
     },
     /// The name of a type is too long.
     #[error("the name of a type has {len} bytes, and 255 are allowed")]
@@ -82,14 +82,14 @@ pub enum Error {
         len: usize,
     },
     /// The bytes of an object are not those of a value of the requested type.
-    #[error("object {number} is of type `{found}`, and was asked for as `{asked}`: {why}")]
+    #[error("object {number} is of type `{found}`, and was asked for as `{requested}`: {why}")]
     Type {
         /// The object's number.
         number: u64,
         /// The type's name in the handle.
         found: String,
         /// The requested type.
-        asked: String,
+        requested: String,
         /// The mismatch.
         why: String,
     },

@@ -3,7 +3,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use farjump::objects::{Answer, Objects, SourceMemory};
+use farjump::objects::{Objects, RequestState, SourceMemory};
 use farjump_handles::{Service, Store};
 
 /// An allocator that counts the bytes of each thread.
@@ -61,13 +61,13 @@ impl Bench {
         (store, Bench { service, before, region: 0 })
     }
 
-    fn ask(&mut self, request: &[u8], reply: &mut Vec<u8>) {
+    fn exchange(&mut self, request: &[u8], reply: &mut Vec<u8>) {
         loop {
             reply.clear();
             match self.service.request(SOURCE, request.into(), reply, 1000).unwrap() {
-                Answer::Done => return,
+                RequestState::Done => return,
                 // Lets the thread of the file run.
-                Answer::GoOn | Answer::Wait => std::thread::yield_now(),
+                RequestState::Continue | RequestState::Wait => std::thread::yield_now(),
             }
         }
     }
@@ -94,7 +94,7 @@ fn fill_and_free(bench: &mut Bench, len: usize, name: usize, most: usize, is_use
     let mut highest = 0;
     for round in 0..3 {
         loop {
-            bench.ask(&put, &mut reply);
+            bench.exchange(&put, &mut reply);
             if reply[0] != 0 {
                 break;
             }
@@ -106,12 +106,12 @@ fn fill_and_free(bench: &mut Bench, len: usize, name: usize, most: usize, is_use
                 request.clear();
                 request.extend([5, 0, 0]);
                 request.extend(named);
-                bench.ask(&request, &mut reply);
+                bench.exchange(&request, &mut reply);
                 request.clear();
                 request.push(11);
                 request.extend(named);
                 request.extend(3_600_000_u64.to_le_bytes());
-                bench.ask(&request, &mut reply);
+                bench.exchange(&request, &mut reply);
             }
         }
         assert!(!made.is_empty() && made.len() < most, "{} objects", made.len());
@@ -127,12 +127,12 @@ fn fill_and_free(bench: &mut Bench, len: usize, name: usize, most: usize, is_use
                     request.clear();
                     request.extend([6, 1, 0]);
                     request.extend(&named[..8]);
-                    bench.ask(&request, &mut reply);
+                    bench.exchange(&request, &mut reply);
                 }
                 request.clear();
                 request.push(8);
                 request.extend(named);
-                bench.ask(&request, &mut reply);
+                bench.exchange(&request, &mut reply);
                 assert_eq!(reply, [0, 1]);
                 bench.region -= lines(len);
             }
@@ -140,7 +140,7 @@ fn fill_and_free(bench: &mut Bench, len: usize, name: usize, most: usize, is_use
         });
         highest = highest.max(bench.held(known));
     }
-    while bench.service.go_on() {}
+    while bench.service.continue_work() {}
     highest
 }
 
@@ -186,7 +186,7 @@ fn a_store_with_a_file_takes_no_more_memory_than_one_without() {
     let mut reply = Vec::with_capacity(1000);
     let mut made = 0;
     loop {
-        bench.ask(&put, &mut reply);
+        bench.exchange(&put, &mut reply);
         if reply[0] != 0 {
             break;
         }

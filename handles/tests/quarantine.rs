@@ -408,7 +408,7 @@ fn play_parent(address: &str) {
 /// The second half of the bytes that the client puts. It cannot be read before the process was stopped.
 static UNREADABLE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-extern "C" fn stop_and_go_on(_signal: c_int) {
+extern "C" fn stop_and_continue(_signal: c_int) {
     let page = UNREADABLE.load(Ordering::Relaxed);
     // SAFETY: the mapping is this process's, and stays.
     unsafe {
@@ -430,7 +430,7 @@ fn play_writer(address: &str) {
         start.cast::<u8>().write_bytes(b'c', HALF_WRITTEN);
         let second = start.byte_add(HALF_WRITTEN / 2);
         UNREADABLE.store(second, Ordering::Relaxed);
-        assert_ne!(libc::signal(libc::SIGSEGV, stop_and_go_on as *const () as usize), libc::SIG_ERR);
+        assert_ne!(libc::signal(libc::SIGSEGV, stop_and_continue as *const () as usize), libc::SIG_ERR);
         assert_eq!(libc::mprotect(second, HALF_WRITTEN / 2, libc::PROT_NONE), 0);
         std::slice::from_raw_parts(start.cast::<u8>(), HALF_WRITTEN)
     };

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use farjump_core::transport::{
-    Address, Cause, Endpoint, OpenRequest, Operation, Secret, Side, Stream, Transport, TransportError,
+    Address, Cause, Endpoint, OpenRequest, Operation, Secret, Stream, StreamRole, Transport, TransportError,
     UnconnectedEndpoint,
 };
 
@@ -48,14 +48,14 @@ impl Streams {
                 [one.into(), other.into()]
             }
         };
-        let mut sides = [Side::Source, Side::Target].into_iter();
+        let mut sides = [StreamRole::Source, StreamRole::Target].into_iter();
         Ok(ends.map(|descriptor| {
             let mut token = [0; Stream::TOKEN];
             token[..8].copy_from_slice(&number);
             let mut secret = [1; Secret::LEN];
             secret[..8].copy_from_slice(&number);
             let secret = (self == Streams::Sealed).then(|| Secret::from_bytes(secret));
-            Stream { descriptor, side: sides.next().unwrap_or(Side::Target), token, secret }
+            Stream { descriptor, role: sides.next().unwrap_or(StreamRole::Target), token, secret }
         }))
     }
 }

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use farjump_fixtures::helper_process::{again, command};
 use farjump_fixtures::process::{Process, end_with_this_thread};
 use farjump_integration_tests::conformance::{Candidate, candidate, names, run};
-use farjump_namespaces::{DEVICE, Namespaces, Side};
+use farjump_namespaces::{DEVICE, Namespace, Namespaces};
 
 /// Words, one a line, that start the targets of a test's subject in another network namespace.
 const LAUNCHER: &str = "CONFORMANCE_TEST_LAUNCHER";
@@ -68,11 +68,11 @@ fn conforms_between_namespaces(test: &str) {
         Ok(namespaces) => namespaces,
         Err(why) => return println!("skipped: {test} between network namespaces: {why}"),
     };
-    let mut command = namespaces.command(Side::Left, program());
-    command.env(LAUNCHER, namespaces.launcher(Side::Right).join("\n")).env("UCX_NET_DEVICES", DEVICE);
+    let mut command = namespaces.command(Namespace::Left, program());
+    command.env(LAUNCHER, namespaces.launcher(Namespace::Right).join("\n")).env("UCX_NET_DEVICES", DEVICE);
     // UCX would use shared memory between the namespaces.
     if conforms_over("tcp,self", test, command) {
-        for side in [Side::Left, Side::Right] {
+        for side in [Namespace::Left, Namespace::Right] {
             let bytes = namespaces.received(side).unwrap();
             assert!(bytes > 1 << 20, "{bytes} bytes came to the {side:?}: the frames went another way");
         }
@@ -129,9 +129,9 @@ fn tcp_between_two_network_namespaces() {
         Err(why) => return println!("skipped: tcp between network namespaces: {why}"),
     };
     let run = |side| namespaces.command(side, env!("CARGO_BIN_EXE_conformance"));
-    let (_serving, address) = serving(run(Side::Right), &format!("{}:0", Side::Right.address()));
-    assert!(conforms_at(run(Side::Left), &address, "tcp"));
-    for side in [Side::Left, Side::Right] {
+    let (_serving, address) = serving(run(Namespace::Right), &format!("{}:0", Namespace::Right.address()));
+    assert!(conforms_at(run(Namespace::Left), &address, "tcp"));
+    for side in [Namespace::Left, Namespace::Right] {
         let bytes = namespaces.received(side).unwrap();
         assert!(bytes > 1 << 20, "{bytes} bytes came to the {side:?}: the frames went another way");
     }

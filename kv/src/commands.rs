@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::api::{self, Args, Command, Context, KeysOf, Whereabouts, key_flags};
 use crate::code::Kept;
 use crate::code_key::slot_of_key;
-use crate::functions::{self, Bytes, Door, Terms, Value};
+use crate::functions::{self, Bytes, CommandInput, Terms, Value};
 use crate::host::{self, Host};
 use crate::options::MayLoad;
 use crate::watcher::Watcher;
@@ -55,7 +55,7 @@ impl Command for RunLinks {
         };
         let start = Instant::now();
         let run = host.watcher.get().map(Watcher::run);
-        let polled = functions::during(context, Door::default(), || hooks::poll(&host));
+        let polled = functions::during(context, CommandInput::default(), || hooks::poll(&host));
         drop(run);
         let ran = host.turns.last_run.borrow();
         args.append(context, 1, &ran.shown());
@@ -223,7 +223,7 @@ fn call_with(
     let slot = (keys != 0).then(|| slot_of_key(args.get(3)));
     let terms = Terms { may_write, slot, database: context.database() };
     let principal = host.principal(user.bytes(), terms);
-    let door = Door {
+    let input = CommandInput {
         keys: args.range(3, 3 + keys).map(Bytes::of).collect(),
         args: args.range(3 + keys, args.len()).map(Bytes::of).collect(),
         is_command: true,
@@ -231,9 +231,9 @@ fn call_with(
     let payload = args.get(3 + keys);
     let start = Instant::now();
     let run = host.watcher.get().map(Watcher::run);
-    let replied = functions::during(context, door, || {
+    let replied = functions::during(context, input, || {
         let reply = own_calls::call(target, &principal, &loaded.library, payload)?;
-        Ok((reply, functions::have_answered()))
+        Ok((reply, functions::have_replied_values()))
     });
     drop(run);
     let figures = &mut loaded.figures;

@@ -126,7 +126,7 @@ fn look_at_code(host: &Host, context: &Context<'_>) {
 fn before_sleep(host: &Host, context: &Context<'_>) {
     let turns = &host.turns;
     let now = api::now();
-    if turns.armed.get() && !turns.rung.get() && now.saturating_sub(turns.armed_at.get()) < LONGEST_ARMED {
+    if turns.armed.get() && !turns.woken.get() && now.saturating_sub(turns.armed_at.get()) < LONGEST_ARMED {
         return;
     }
     let was_armed = turns.armed.replace(false);
@@ -175,21 +175,21 @@ fn run_if_due(host: &Host, context: &Context<'_>) {
     let turns = &host.turns;
     let may_have = host.target.borrow().as_ref().is_some_and(Target::may_have_frames);
     // A server that spins never turns the links' doorbells off.
-    let was_rung = turns.rung.get() && (!host.spins() || is_to_tend(host));
+    let was_rung = turns.woken.get() && (!host.spins() || is_tending_due(host));
     if may_have || was_rung || turns.has_more.get() || turns.skipped.get() >= MOST_SKIPPED {
         return run(host, context);
     }
     turns.skipped.set(turns.skipped.get() + 1);
-    make_way(host);
+    yield_processor(host);
 }
 
 /// Returns whether it is time for the target to check more than frames.
-fn is_to_tend(host: &Host) -> bool {
+fn is_tending_due(host: &Host) -> bool {
     api::now().saturating_sub(host.turns.tended_at.get()) >= TEND_AFTER
 }
 
 /// Lets a source run that waits for this processor.
-fn make_way(host: &Host) {
+fn yield_processor(host: &Host) {
     if shares_processor(host) {
         std::thread::yield_now();
     }
@@ -211,7 +211,7 @@ fn lingers(host: &Host) -> bool {
 
 /// Runs functions of links, inside the internal command.
 fn run(host: &Host, context: &Context<'_>) {
-    host.turns.rung.set(false);
+    host.turns.woken.set(false);
     host.turns.skipped.set(0);
     host.turns.in_hook.set(true);
     let answer = context.call_to_extend(RunLinks::NAME);
@@ -235,7 +235,7 @@ pub(crate) fn poll(host: &Host) -> Result<(), String> {
     let mut has_more = true;
     let mut calls = turns.last_run.borrow_mut();
     calls.begin();
-    if is_to_tend(host) {
+    if is_tending_due(host) {
         turns.tended_at.set(api::now());
         target.tend();
     }
@@ -295,7 +295,7 @@ fn nap(host: &Host, context: &Context<'_>, longest: Duration) {
     api::set_timer(context, milliseconds, || {
         if let Some(host) = host::get() {
             host.turns.has_timer.set(false);
-            host.turns.rung.set(true);
+            host.turns.woken.set(true);
         }
     });
     // Redis 7.0 has already computed the length of this sleep.

@@ -60,7 +60,7 @@ pub(crate) struct Host {
 #[derive(Default)]
 pub(crate) struct Turns {
     /// Whether the target's descriptor was readable.
-    pub(crate) rung: Cell<bool>,
+    pub(crate) woken: Cell<bool>,
     /// Whether the target is armed.
     pub(crate) armed: Cell<bool>,
     /// The time of arming, by the server's clock in microseconds.
@@ -193,7 +193,7 @@ impl Host {
         let mut builder = Target::listen(&options.address)
             .args_owned(Marker { _reserved: [0; 2] })
             .exports(functions::exports())
-            .arena_size(options.code_room)
+            .arena_size(options.code_capacity)
             .mailbox_size(options.mailbox)
             .max_sources(options.max_links)
             .crash_report(true)
@@ -212,9 +212,9 @@ impl Host {
         target.set_batch(hooks::FIRST_CALLS);
         let kick = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| format!("no descriptor for an event: {error}: raise the limit of open files"))?;
-        let rung = Watched::new(target.as_fd(), || {
+        let woken = Watched::new(target.as_fd(), || {
             if let Some(host) = get() {
-                host.turns.rung.set(true);
+                host.turns.woken.set(true);
             }
         })?;
         let kicked = Watched::new(kick.as_fd(), || {
@@ -228,7 +228,7 @@ impl Host {
         api::log(Level::Notice, &format!("listening at {}", target.address()));
         *self.target.borrow_mut() = Some(target);
         *self.kick.borrow_mut() = Some(kick);
-        *self.watched.borrow_mut() = vec![rung, kicked];
+        *self.watched.borrow_mut() = vec![woken, kicked];
         if options.spin {
             self.kick();
         }

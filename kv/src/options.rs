@@ -49,7 +49,7 @@ pub(crate) struct Options {
     /// Ids of the permitted code. Empty if all code is permitted.
     pub(crate) allow: Vec<CodeId>,
     /// Capacity for placed code in bytes.
-    pub(crate) code_room: usize,
+    pub(crate) code_capacity: usize,
     /// Size of a source's mailbox in bytes.
     pub(crate) mailbox: usize,
     /// Most sources at a time.
@@ -91,7 +91,7 @@ impl Options {
             load: MayLoad::No,
             code_key: None,
             allow: Vec::new(),
-            code_room: 1 << 20,
+            code_capacity: 1 << 20,
             mailbox: 256 << 10,
             max_links: 256,
             limit: DEFAULT_LIMIT,
@@ -126,7 +126,7 @@ impl Options {
                     let id = words.value("allow", "a code id of 32 hexadecimal digits")?;
                     options.allow.push(parse_id(&id)?);
                 }
-                "code-room" => options.code_room = words.size("code-room")?,
+                "code-room" => options.code_capacity = words.size("code-room")?,
                 "mailbox" => options.mailbox = words.size("mailbox")?,
                 "max-links" => options.max_links = words.size("max-links")?,
                 "limit" => options.limit = Duration::from_millis(words.number("limit", "milliseconds")?),

@@ -123,7 +123,7 @@ fn code_that_was_freed_and_all_that_never_was_code_is_traps() {
     let placed = code();
     assert_eq!(placed[..INCREMENT.len()], INCREMENT);
     assert!(placed[INCREMENT.len()..].iter().all(|&byte| byte == TRAP));
-    assert!(store.forget(&code_id(&bytes)));
+    assert!(store.drop_code(&code_id(&bytes)));
     assert_eq!(code(), placed, "it is held");
     drop(linked);
     assert!(code().iter().all(|&byte| byte == TRAP));
@@ -141,7 +141,7 @@ fn calling_code_that_was_freed_ends_the_process_at_once() {
         // SAFETY: the code is held.
         unsafe { main(std::ptr::null_mut(), 0, (&raw mut number).cast()) };
         assert_eq!(number, 1);
-        store.forget(&code_id(&bytes));
+        store.drop_code(&code_id(&bytes));
         drop(linked);
         // SAFETY: it ends this process, which exists for that.
         unsafe { main(std::ptr::null_mut(), 0, (&raw mut number).cast()) };
@@ -266,7 +266,7 @@ fn code_stays_in_a_child_of(arena: Arena) {
     }
     assert_eq!(count(&linked), 2);
     drop(linked);
-    assert!(store.forget(&id));
+    assert!(store.drop_code(&id));
     let other = insert(&mut store, &image(&DECREMENT));
     assert_eq!(other.block().address(), address, "its space is used again");
     std::io::Write::write_all(&mut tell, &[1]).unwrap();
@@ -447,7 +447,7 @@ fn threads_that_share_an_arena_do_not_disturb_one_another() {
                     // SAFETY: the code changes one word at its arguments.
                     unsafe { (linked.main())(std::ptr::null_mut(), 0, (&raw mut number).cast()) };
                     assert_eq!(number, round + step);
-                    assert!(store.forget(&linked.id()));
+                    assert!(store.drop_code(&linked.id()));
                 }
             });
         }
@@ -496,7 +496,7 @@ fn an_image_written_while_it_is_read_is_whole_or_refused() {
             Ok(linked) => {
                 assert_eq!(linked.image(), bytes);
                 placed += 1;
-                store.forget(&linked.id());
+                store.drop_code(&linked.id());
             }
             Err(Refused::IdMismatch { .. }) => refused += 1,
             Err(other) => panic!("{other}"),

@@ -77,7 +77,7 @@ fn each_image_has_private_pages_that_are_written_before_they_are_executed() {
     assert_eq!(number, 7);
 
     // Freed code becomes traps, and its pages are reused.
-    assert!(store.forget(&code_id(&bytes)));
+    assert!(store.drop_code(&code_id(&bytes)));
     drop(first);
     let start = address as usize as *const u8;
     // SAFETY: the arena's code is mapped readable, and only this thread writes to it, between the calls.
@@ -334,7 +334,7 @@ fn debuggers_see_code_with_its_symbols_until_it_is_dropped() {
     assert!(addresses(sum, symbol(sum, "add").unwrap().0) > 2);
 
     drop(linked);
-    assert!(store.forget(&built.images[0].id));
+    assert!(store.drop_code(&built.images[0].id));
     assert_eq!(shown().len(), 1);
     // The library was built without -g: the file has its functions, but no lines, whose addresses would be wrong.
     let again = store.insert(&plain.images[0].bytes, plain.images[0].id, "sum", &resolver).unwrap();

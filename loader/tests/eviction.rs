@@ -53,7 +53,7 @@ fn the_eviction_order_survives_many_insertions_and_drops() {
         let image = numbered(number);
         insert(&mut store, &image).unwrap().usage().touch(u64::from(number) + 1);
         if number % 3 == 0 {
-            assert!(store.forget(&code_id(&image)));
+            assert!(store.drop_code(&code_id(&image)));
             // The use is later than all others.
             insert(&mut store, &image).unwrap().usage().touch(u64::from(IMAGES + number));
         }
@@ -170,7 +170,7 @@ fn reinserted_code_has_fresh_statics_and_its_earlier_calls_still_count() {
 enum Step {
     /// Use this image; insert it if it is not in the store.
     Use(u16),
-    Forget(u16),
+    Drop(u16),
 }
 
 proptest! {
@@ -179,7 +179,7 @@ proptest! {
         images in 1_usize..6,
         bytes in 33_usize..400,
         steps in prop::collection::vec(
-            prop_oneof![8 => (0_u16..12).prop_map(Step::Use), 1 => (0_u16..12).prop_map(Step::Forget)],
+            prop_oneof![8 => (0_u16..12).prop_map(Step::Use), 1 => (0_u16..12).prop_map(Step::Drop)],
             1..200,
         ),
     ) {
@@ -212,10 +212,10 @@ proptest! {
                         model.insert(now, number);
                     }
                 }
-                Step::Forget(number) => {
+                Step::Drop(number) => {
                     let id = code_id(&image_of(number));
                     let held = model.iter().find(|(_, held)| **held == number).map(|(last, _)| *last);
-                    prop_assert_eq!(store.forget(&id), held.is_some());
+                    prop_assert_eq!(store.drop_code(&id), held.is_some());
                     held.and_then(|last| model.remove(&last));
                 }
             }

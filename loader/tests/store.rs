@@ -87,7 +87,7 @@ fn new_code_keeps_its_copys_bytes_with_or_without_preparation() {
         assert_eq!(linked.image().as_ptr(), place);
         assert!(copied.image().is_empty() && copied.name().is_empty());
         copied.set(&bytes, b"other");
-        let Ok(Inserted::Held(again)) = store.insert_copied(&mut copied, (&id).into(), &resolver, None)
+        let Ok(Inserted::Stored(again)) = store.insert_copied(&mut copied, (&id).into(), &resolver, None)
         else {
             panic!("it is there");
         };
@@ -109,7 +109,7 @@ fn code_of_one_domain_is_not_that_of_another() {
     let insert = |store: &mut Store, key| {
         let mut copied = Copied::new(&bytes, b"counter");
         match store.insert_copied(&mut copied, key, &resolver, None).unwrap() {
-            Inserted::New(linked) | Inserted::Held(linked) => linked,
+            Inserted::New(linked) | Inserted::Stored(linked) => linked,
         }
     };
     let linked = keys.map(|key| {
@@ -122,7 +122,7 @@ fn code_of_one_domain_is_not_that_of_another() {
     assert_eq!([0, 0, 1].map(|index| run_for::<1>(&linked[index])), [[1], [2], [1]]);
     let same = insert(&mut store, keys[1]);
     assert!(Arc::ptr_eq(&same, &linked[1]));
-    assert!(store.forget(&id) && !store.forget(keys[0]));
+    assert!(store.drop_code(&id) && !store.drop_code(keys[0]));
     assert!(store.get(&id).is_none() && store.get(keys[1]).is_some_and(|held| Arc::ptr_eq(held, &same)));
     assert_eq!((store.len(), store.bytes()), (1, bytes.len()));
 }
@@ -217,7 +217,7 @@ fn statics_start_as_linked_with_one_copy_per_linked_image() {
     assert_eq!(run_for(&first), [44]);
     assert_eq!((store.len(), store.bytes()), (1, bytes.len()));
 
-    assert!(store.forget(&code_id(&bytes)));
+    assert!(store.drop_code(&code_id(&bytes)));
     assert_eq!(run_for(&first), [45], "code that is held outlives its entry");
     let anew = insert(&mut store, &bytes, "statics", &resolver).unwrap();
     assert_eq!(run_for(&anew), [42]);
@@ -232,7 +232,7 @@ fn zeroed_statics_are_zero_also_where_other_data_lay() {
     let after = ImageParts { bss_len: 64, ..text(&span1) }.encode().unwrap();
     let resolver = Resolver::default();
     let address = insert(&mut store, &before, "before", &resolver).unwrap().block().address();
-    assert!(store.forget(&code_id(&before)));
+    assert!(store.drop_code(&code_id(&before)));
     let linked = insert(&mut store, &after, "after", &resolver).unwrap();
     assert_eq!(linked.block().address(), address, "the space was not used again");
     assert_eq!(run_for(&linked), [1]);
@@ -264,13 +264,13 @@ fn dropped_code_leaves_the_store_and_frees_space_once_unused() {
     assert_eq!(names, ["one", "other"]);
 
     let used = store.arena().used();
-    assert!(store.forget(&code_id(&one)));
-    assert!(!store.forget(&code_id(&one)));
+    assert!(store.drop_code(&code_id(&one)));
+    assert!(!store.drop_code(&code_id(&one)));
     assert!(store.get(&code_id(&one)).is_none() && store.get(&code_id(&other)).is_some());
     assert_eq!((store.len(), store.bytes(), store.arena().used()), (1, other.len(), used));
     drop(linked);
     assert_eq!(store.arena().used(), used / 2);
-    assert!(store.forget(&code_id(&other)));
+    assert!(store.drop_code(&code_id(&other)));
     assert!(store.is_empty());
     assert_eq!((store.bytes(), store.arena().used()), (0, 0));
 }
@@ -293,7 +293,7 @@ fn refused(store: &mut Store, result: Result<Arc<LinkedImage>, Refused>, text: &
     assert_eq!((store.bytes(), store.arena().used()), (0, 0));
     let good = image(&INCREMENT);
     assert_eq!(run_for(&insert(store, &good, "good", &Resolver::default()).unwrap()), [1]);
-    assert!(store.forget(&code_id(&good)));
+    assert!(store.drop_code(&code_id(&good)));
 }
 
 #[test]
@@ -472,7 +472,7 @@ fn code_longer_than_any_gap_is_refused_until_space_is_free() {
     insert(&mut store, &one, "one", &Resolver::default()).unwrap();
     let result = insert(&mut store, &other, "other", &Resolver::default());
     assert!(matches!(result, Err(Refused::ArenaFull { needed, .. }) if needed == half.len() + 1));
-    assert!(store.forget(&code_id(&one)));
+    assert!(store.drop_code(&code_id(&one)));
     assert_eq!(run_for(&insert(&mut store, &other, "other", &Resolver::default()).unwrap()), [1]);
 }
 
@@ -521,7 +521,7 @@ fn reused_arena_space_runs_the_new_code() {
         run(&linked, &mut number);
         assert_eq!(number, (round + 1) % 2);
         addresses.push(linked.block().address());
-        assert!(store.forget(&linked.id()));
+        assert!(store.drop_code(&linked.id()));
     }
     addresses.dedup();
     assert_eq!(addresses.len(), 1, "the same space each time");

@@ -32,9 +32,9 @@ static SLOTS: [Slot; CHILDREN] =
 /// Forks of this process that have ended.
 static DONE: AtomicU64 = AtomicU64::new(0);
 /// Forks that have begun and not ended.
-static UNDER_WAY: AtomicU64 = AtomicU64::new(0);
+static ACTIVE_FORKS: AtomicU64 = AtomicU64::new(0);
 /// The number of the last fork whose child has no slot.
-static UNTOLD: AtomicU64 = AtomicU64::new(0);
+static LAST_UNTRACKED: AtomicU64 = AtomicU64::new(0);
 /// Whether a thread checks the slots. Only that thread frees them.
 static LOOKING: AtomicBool = AtomicBool::new(false);
 
@@ -50,7 +50,7 @@ fn close(descriptor: i32) {
 }
 
 extern "C" fn prepare() {
-    UNDER_WAY.fetch_add(1, SeqCst);
+    ACTIVE_FORKS.fetch_add(1, SeqCst);
     let ends = pipe_with(PipeFlags::CLOEXEC).ok();
     PIPE.set(ends.map(|(reading, writing)| (reading.into_raw_fd(), writing.into_raw_fd())));
 }
@@ -72,9 +72,9 @@ extern "C" fn in_parent() {
             slot.fork.store(fork, SeqCst);
             slot.descriptor.store(reading, SeqCst);
         }
-        None => _ = UNTOLD.fetch_max(fork, SeqCst),
+        None => _ = LAST_UNTRACKED.fetch_max(fork, SeqCst),
     }
-    UNDER_WAY.fetch_sub(1, SeqCst);
+    ACTIVE_FORKS.fetch_sub(1, SeqCst);
 }
 
 extern "C" fn in_child() {
@@ -88,8 +88,8 @@ extern "C" fn in_child() {
             close(descriptor);
         }
     }
-    UNDER_WAY.store(0, SeqCst);
-    UNTOLD.store(0, SeqCst);
+    ACTIVE_FORKS.store(0, SeqCst);
+    LAST_UNTRACKED.store(0, SeqCst);
     LOOKING.store(false, SeqCst);
 }
 
@@ -116,16 +116,16 @@ pub fn forks() -> u64 {
 /// Returns whether a child of a fork after the first `forks` may live.
 #[inline]
 pub fn may_live_since(forks: u64) -> bool {
-    (DONE.load(SeqCst) != forks || UNDER_WAY.load(SeqCst) != 0) && last_living() > forks
+    (DONE.load(SeqCst) != forks || ACTIVE_FORKS.load(SeqCst) != 0) && last_living() > forks
 }
 
 /// The number of the last fork whose child may live; 0 if none does.
 #[cold]
 pub fn last_living() -> u64 {
-    if UNDER_WAY.load(SeqCst) != 0 || LOOKING.swap(true, SeqCst) {
+    if ACTIVE_FORKS.load(SeqCst) != 0 || LOOKING.swap(true, SeqCst) {
         return u64::MAX;
     }
-    let mut last = UNTOLD.load(SeqCst);
+    let mut last = LAST_UNTRACKED.load(SeqCst);
     for slot in &SLOTS {
         let descriptor = slot.descriptor.load(SeqCst);
         if descriptor < 0 || slot.fork.load(SeqCst) <= last {

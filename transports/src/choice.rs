@@ -72,7 +72,7 @@ fn preferred_at(
 ) -> Chosen {
     let mut chosen = Chosen { transports: own, passed_over: Vec::new() };
     for backend in &BACKENDS {
-        let why = match why_not_to(backend, destination, options, has_rdma) {
+        let why = match unreachable_reason(backend, destination, options, has_rdma) {
             Some(why) => format!("{}: {why}", backend.name),
             None => match backend.make(options) {
                 Ok(transport) if destination.suits(transport.as_ref()) => {
@@ -98,7 +98,7 @@ fn has_rdma_device() -> bool {
 }
 
 /// Returns the reason why `backend` cannot lead to `destination`, as far as it is known without loading a library.
-fn why_not_to(
+fn unreachable_reason(
     backend: &Backend,
     destination: Destination<'_>,
     options: BackendOptions,

@@ -281,10 +281,10 @@ mod tests {
 
     #[test]
     fn lists_run_at_once_and_all_but_the_first_are_niced() {
-        static MEET: Barrier = Barrier::new(3);
+        static BARRIER: Barrier = Barrier::new(3);
         const MOST: i32 = 19;
         let nice = |_: &Interrupt| {
-            MEET.wait();
+            BARRIER.wait();
             rustix::process::nice(0).map(|value| ("ok", value.to_string())).map_err(|_| Failed::Interrupted)
         };
         let step = [("nice", Tried(nice))];

@@ -67,32 +67,32 @@ impl Pair {
 
     /// Makes it a source of the target whose socket has this name.
     pub(super) fn connect(&mut self, socket: &str, transport: &str) -> Result<(), Failure> {
-        self.ask(&Order::Connect { socket: socket.to_owned(), transport: transport.to_owned() })
+        self.request(&Order::Connect { socket: socket.to_owned(), transport: transport.to_owned() })
     }
 
     /// Makes it hold data of `size` bytes for a function.
     pub(super) fn hold(&mut self, query: resident::Query, size: usize) -> Result<(), Failure> {
-        self.ask(&Order::Hold { query, size })
+        self.request(&Order::Hold { query, size })
     }
 
     /// Makes it a sleeper, until the end. Returns its offer, or the reason why it is missing.
     pub(super) fn sleep(&mut self, sleeper: EndpointSpec) -> Result<Result<Offer, String>, Failure> {
-        self.ask(&Order::Sleep(sleeper))
+        self.request(&Order::Sleep(sleeper))
     }
 
     /// Makes it a shard of a chase, until the end.
     pub(super) fn be_shard(&mut self, shard: ShardSpec) -> Result<(), Failure> {
-        self.ask(&Order::Shard(shard))
+        self.request(&Order::Shard(shard))
     }
 
     /// Sets the latency of the modelled wire there, in nanoseconds.
     pub(super) fn set_wire(&mut self, latency: u64) -> Result<(), Failure> {
-        self.ask(&Order::Wire(latency))
+        self.request(&Order::Wire(latency))
     }
 
     /// Returns the number of messages that it has handled as a shard.
     pub(super) fn handled(&mut self) -> Result<u64, Failure> {
-        self.ask(&Order::Handled)
+        self.request(&Order::Handled)
     }
 
     /// Makes it send this many messages of `size` bytes. [`Pair::sent`] waits for them.
@@ -115,7 +115,7 @@ impl Pair {
 
     /// Makes it open its endpoints. Returns the offer of each, or the reason why it is missing.
     pub(super) fn set(&mut self, set: Set) -> Result<Vec<Result<Offer, String>>, Failure> {
-        self.ask(&Order::Set(set))
+        self.request(&Order::Set(set))
     }
 
     /// Connects the endpoints here by `own`, then makes the other process do the same. Returns for each whether that
@@ -127,7 +127,7 @@ impl Pair {
         own: impl FnOnce(&Memory) -> T,
     ) -> Result<(Vec<Result<(), String>>, T), Failure> {
         let own = own(&self.memory);
-        Ok((self.ask(&Order::Join(offers))?, own))
+        Ok((self.request(&Order::Join(offers))?, own))
     }
 
     /// Makes it serve while `measure` runs. Returns the result of `measure`, and of serving.
@@ -137,7 +137,7 @@ impl Pair {
         measure: impl FnOnce(&Memory, &Watch) -> Result<T, Failure>,
     ) -> Result<(T, Played), Failure> {
         self.memory.reset();
-        self.ask::<()>(order)?;
+        self.request::<()>(order)?;
         let measured = measure(&self.memory, &self.watch);
         self.memory.stop();
         // Its message may be the cause of the failed measurement.
@@ -165,7 +165,7 @@ impl Pair {
     ) -> Result<Vec<u64>, Failure> {
         let count = adds.len();
         self.memory.reset();
-        self.ask::<()>(&Order::First { endpoint, adds })?;
+        self.request::<()>(&Order::First { endpoint, adds })?;
         for place in 0..count {
             if place != 0 {
                 // A poll that has not returned from the last call would run this one too, and its time would be that of
@@ -180,7 +180,7 @@ impl Pair {
 
     /// Makes it time loading libraries, in nanoseconds.
     pub(super) fn time_load(&mut self, libraries: Vec<first_call::Loaded>) -> Result<Vec<u64>, Failure> {
-        self.ask(&Order::Load(libraries))
+        self.request(&Order::Load(libraries))
     }
 
     /// Makes it end, and waits for that.
@@ -198,7 +198,7 @@ impl Pair {
         let _ = self.talk.say(&Order::End);
     }
 
-    fn ask<T: DeserializeOwned>(&mut self, order: &Order) -> Result<T, Failure> {
+    fn request<T: DeserializeOwned>(&mut self, order: &Order) -> Result<T, Failure> {
         self.talk.say(order)?;
         self.hear()
     }

@@ -21,7 +21,7 @@ use super::role::Receiver;
 use super::scaling::Caller;
 use super::shared_memory::Memory;
 use super::wake_up;
-use super::work::{Task, Way, injected, resident};
+use super::work::{Method, Task, injected, resident};
 use crate::program::failure::Failure;
 use crate::program::workspace::remove;
 
@@ -132,12 +132,12 @@ fn open(spec: &EndpointSpec, set: &Set, counter: &Library, memory: &Memory) -> R
         EndpointSpec::Compiling { transport, socket } => {
             Ok(Unconnected::target(Box::new(Polls::of_bitcode(socket, transport, set, counter)?)))
         }
-        EndpointSpec::Work(task @ Task { way: Way::Injected(transport), .. }) => {
+        EndpointSpec::Work(task @ Task { method: Method::Injected(transport), .. }) => {
             Ok(Unconnected::target(injected::receiver(task, transport, set)?))
         }
-        EndpointSpec::Resident(task @ resident::Task { way: resident::Way::Injected(transport), .. }) => {
-            Ok(Unconnected::target(baselines::resident::open_target(task, transport, set, memory)?))
-        }
+        EndpointSpec::Resident(
+            task @ resident::Task { method: resident::Method::Injected(transport), .. },
+        ) => Ok(Unconnected::target(baselines::resident::open_target(task, transport, set, memory)?)),
         baseline => baselines::open(baseline, &set.layout, &set.folder, Some(&set.host)),
     }
 }

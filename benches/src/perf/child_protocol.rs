@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::baselines::ring::Layout;
 use super::first_call;
 use super::metric::Against;
-use super::work::{Task, Way, resident};
+use super::work::{Method, Task, resident};
 use crate::program::failure::Failure;
 
 /// Longest time for the other process to get ready.
@@ -59,8 +59,8 @@ impl EndpointSpec {
             self,
             EndpointSpec::Farjump { .. }
                 | EndpointSpec::Compiling { .. }
-                | EndpointSpec::Work(Task { way: Way::Injected(_), .. })
-                | EndpointSpec::Resident(resident::Task { way: resident::Way::Injected(_), .. })
+                | EndpointSpec::Work(Task { method: Method::Injected(_), .. })
+                | EndpointSpec::Resident(resident::Task { method: resident::Method::Injected(_), .. })
         )
     }
 }

@@ -57,12 +57,12 @@ impl Watch {
                     return Ok(());
                 }
             }
-            self.go_on(&mut since)?;
+            self.check_patience(&mut since)?;
         }
     }
 
     #[cold]
-    fn go_on(&self, since: &mut Option<Instant>) -> Result<(), Failure> {
+    fn check_patience(&self, since: &mut Option<Instant>) -> Result<(), Failure> {
         self.still_there()?;
         match since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
             true => Err(Failure::new(format!(

@@ -111,7 +111,7 @@ impl fmt::Display for Cpus {
 
 /// The processors requested.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum AskedCpus {
+pub(super) enum RequestedCpus {
     /// Those that the system chooses, again and again.
     Any,
     /// The source's: the target is elsewhere.
@@ -124,9 +124,9 @@ pub(super) enum AskedCpus {
 ///
 /// # Errors
 /// A sentence for the user.
-pub(super) fn parse_cpus(text: &str) -> Result<AskedCpus, String> {
+pub(super) fn parse_cpus(text: &str) -> Result<RequestedCpus, String> {
     if text == "any" {
-        return Ok(AskedCpus::Any);
+        return Ok(RequestedCpus::Any);
     }
     let number = |text: &str| {
         text.parse().map_err(|_| {
@@ -136,13 +136,13 @@ pub(super) fn parse_cpus(text: &str) -> Result<AskedCpus, String> {
         })
     };
     let Some((source, target)) = text.split_once(',') else {
-        return Ok(AskedCpus::One(number(text)?));
+        return Ok(RequestedCpus::One(number(text)?));
     };
     let (source, target) = (number(source)?, number(target)?);
     if source == target {
         return Err("source and target each poll, and need a processor each: name two, or `any`".to_owned());
     }
-    Ok(AskedCpus::Two(Cpus { source, target }))
+    Ok(RequestedCpus::Two(Cpus { source, target }))
 }
 
 /// The distance of two processors.
@@ -177,14 +177,14 @@ impl CoreDistance {
 ///
 /// # Errors
 /// There are not two, or the requested ones are not allowed.
-pub(super) fn choose(asked: Option<AskedCpus>) -> Result<Option<Cpus>, Failure> {
+pub(super) fn choose(asked: Option<RequestedCpus>) -> Result<Option<Cpus>, Failure> {
     let allowed = allowed();
     match asked {
-        Some(AskedCpus::Any) => return Ok(None),
-        Some(AskedCpus::Two(Cpus { source, target })) => {
+        Some(RequestedCpus::Any) => return Ok(None),
+        Some(RequestedCpus::Two(Cpus { source, target })) => {
             return Ok(Some(Cpus { source: usable(source, &allowed)?, target: usable(target, &allowed)? }));
         }
-        Some(AskedCpus::One(source)) => {
+        Some(RequestedCpus::One(source)) => {
             return Err(Failure::usage(format!(
                 "--cpus {source}: source and target need a processor each: name two"
             )));
@@ -209,12 +209,12 @@ pub(super) fn choose(asked: Option<AskedCpus>) -> Result<Option<Cpus>, Failure> 
 ///
 /// # Errors
 /// The requested one is not allowed, or two were requested.
-pub(super) fn choose_one(asked: Option<AskedCpus>) -> Result<Option<usize>, Failure> {
+pub(super) fn choose_one(asked: Option<RequestedCpus>) -> Result<Option<usize>, Failure> {
     let allowed = allowed();
     match asked {
-        Some(AskedCpus::Any) => Ok(None),
-        Some(AskedCpus::One(source)) => usable(source, &allowed).map(Some),
-        Some(AskedCpus::Two(Cpus { source, target })) => Err(Failure::usage(format!(
+        Some(RequestedCpus::Any) => Ok(None),
+        Some(RequestedCpus::One(source)) => usable(source, &allowed).map(Some),
+        Some(RequestedCpus::Two(Cpus { source, target })) => Err(Failure::usage(format!(
             "--cpus {source},{target}: with --to the target has a processor of its own elsewhere: name one, the source's"
         ))),
         None => {
@@ -270,8 +270,8 @@ mod tests {
     #[test]
     fn a_disallowed_processor_is_refused_naming_the_allowed_ones() {
         let first = *allowed().first().expect("this runs on one");
-        let two = AskedCpus::Two(Cpus { source: first, target: 1023 });
-        let one = AskedCpus::One(1023);
+        let two = RequestedCpus::Two(Cpus { source: first, target: 1023 });
+        let one = RequestedCpus::One(1023);
         for error in [choose(Some(two)).map(drop), choose_one(Some(one)).map(drop)] {
             let text = error.expect_err("there is no such processor").to_string();
             assert!(text.contains("processor 1023") && text.contains(&first.to_string()), "{text}");
@@ -280,9 +280,9 @@ mod tests {
 
     #[test]
     fn processors_are_two_numbers_that_differ_or_one_or_any() {
-        assert_eq!(parse_cpus("3,0"), Ok(AskedCpus::Two(Cpus { source: 3, target: 0 })));
-        assert_eq!(parse_cpus("3"), Ok(AskedCpus::One(3)));
-        assert_eq!(parse_cpus("any"), Ok(AskedCpus::Any));
+        assert_eq!(parse_cpus("3,0"), Ok(RequestedCpus::Two(Cpus { source: 3, target: 0 })));
+        assert_eq!(parse_cpus("3"), Ok(RequestedCpus::One(3)));
+        assert_eq!(parse_cpus("any"), Ok(RequestedCpus::Any));
         for wrong in ["", "any,1", "1,", "1,1", "0,1,2", "a,b", "-1,2"] {
             assert!(parse_cpus(wrong).is_err(), "{wrong}");
         }

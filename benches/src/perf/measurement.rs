@@ -56,7 +56,7 @@ impl Measurement {
         }
         // Time of a reply without payload on its way back; for a message as short as that, half of its own
         // round trip. Work is done only when its reply has come.
-        let back = match (self.metric, self.times_the_way_back()) {
+        let back = match (self.metric, self.times_return()) {
             (Metric::Work, _) => 0.0,
             (_, false) => f64::INFINITY,
             (_, true) => {
@@ -105,12 +105,12 @@ impl Measurement {
             return warmup + iterations;
         }
         let (batch, batches) = self.batches();
-        let passes = if self.times_the_way_back() { 2 } else { 1 };
+        let passes = if self.times_return() { 2 } else { 1 };
         passes * (warmup + u64::from(batch) * batches as u64) + iterations
     }
 
     /// Returns whether an empty round trip is timed first, for the way back of a reply without payload.
-    fn times_the_way_back(&self) -> bool {
+    fn times_return(&self) -> bool {
         self.metric != Metric::Work && self.size > ONE_LINE
     }
 

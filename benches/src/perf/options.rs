@@ -8,7 +8,7 @@ use farjump::Mode;
 use super::baselines::ring::parse_slot;
 use super::chase::options::ChaseOptions;
 use super::image::parse_images;
-use super::machine::{AskedCpus, parse_cpus};
+use super::machine::{RequestedCpus, parse_cpus};
 use super::metric::{Against, Metric};
 use super::network_namespaces::{Across, parse_across};
 use super::payload_size::{Sizes, parse_sizes};
@@ -151,7 +151,7 @@ pub struct Perf {
     /// farjump alone, for latency, rate and bandwidth. Both processes then wait as other programs do. The output says
     /// whether they shared a processor [default: two allowed ones, of different cores if possible]
     #[arg(long, value_name = "A,B", value_parser = parse_cpus)]
-    pub(super) cpus: Option<AskedCpus>,
+    pub(super) cpus: Option<RequestedCpus>,
     /// Length of the target's mailbox, and of the baselines' rings [default: 4M; for scaling and chase 16K a source]
     #[arg(long, value_name = "BYTES", value_parser = parse_mailbox)]
     pub(super) ring: Option<usize>,
@@ -236,7 +236,7 @@ pub struct Perf {
 impl Perf {
     /// Returns whether the system chooses the processors.
     pub(super) fn is_unpinned(&self) -> bool {
-        self.cpus == Some(AskedCpus::Any)
+        self.cpus == Some(RequestedCpus::Any)
     }
 
     /// Returns the RDMA device to use, if one was named.

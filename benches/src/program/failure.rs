@@ -167,7 +167,7 @@ fn of_connect(error: &ConnectError) -> Exit {
         ConnectError::Connection(error) => match error {
             ConnectionError::Denied { .. } | ConnectionError::NotWritable { .. } => Exit::Refused,
             ConnectionError::TimedOut { .. } => Exit::TimedOut,
-            ConnectionError::NobodyListens { .. } | ConnectionError::NoSocket { .. } => Exit::NoTarget,
+            ConnectionError::NotListening { .. } | ConnectionError::NoSocket { .. } => Exit::NoTarget,
             _ => Exit::Failed,
         },
         ConnectError::Handshake(error) => match error {

@@ -57,14 +57,14 @@ impl Codes {
     }
 
     /// Returns the images that a frame brought. `placed` is the one that was placed here. Keeps the others while they
-    /// fit into the `room` bytes left, which it reduces.
-    pub(super) fn of_part(part: &Part<'_>, placed: &Arc<LinkedImage>, room: &mut usize) -> Codes {
+    /// fit into the `capacity` bytes left, which it reduces.
+    pub(super) fn of_part(part: &Part<'_>, placed: &Arc<LinkedImage>, capacity: &mut usize) -> Codes {
         let code = |listed: &Listed<'_>| {
             let bytes = match listed.bytes {
                 _ if listed.id == placed.id() => Bytes::Placed(Arc::clone(placed)),
-                bytes if bytes.is_empty() || bytes.len() > *room => Bytes::Absent,
+                bytes if bytes.is_empty() || bytes.len() > *capacity => Bytes::Absent,
                 bytes => {
-                    *room -= bytes.len();
+                    *capacity -= bytes.len();
                     Bytes::Kept(bytes.into())
                 }
             };

@@ -22,7 +22,7 @@ use super::registry::{self, Function};
 /// Time limit of a frame's end after its beginning.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Time without polls after which the target stops waiting for a slot's frame.
-const FORGOTTEN: Duration = Duration::from_secs(60);
+const ABANDONED_AFTER: Duration = Duration::from_secs(60);
 /// Most bytes of a checked frame that one poll hashes. A frame up to this long is taken by the poll that
 /// finds it whole.
 const AT_ONCE: usize = 64 << 10;
@@ -367,7 +367,7 @@ impl Stall {
     fn of(stalls: &mut Vec<Stall>, address: u64, words: [u64; 2], now: Instant) -> &mut Stall {
         let known = stalls.iter().position(|stall| stall.address == address);
         let at = known.unwrap_or_else(|| {
-            stalls.retain(|stall| now - stall.since < FORGOTTEN);
+            stalls.retain(|stall| now - stall.since < ABANDONED_AFTER);
             stalls.push(Stall { address, words, since: now, hash: None, is_new: true, saved: 0 });
             STALLED.store(stalls.len(), Ordering::Relaxed);
             stalls.len() - 1

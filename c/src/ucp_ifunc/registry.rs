@@ -25,7 +25,7 @@ use super::{WHERE, symbols};
 
 /// Capacity in bytes for code. There is as much again for statics, and as much again for other machines' code and
 /// [`ENTRY`]. Enough for thousands of functions.
-const ROOM: usize = 16 << 20;
+const CAPACITY: usize = 16 << 20;
 /// Bytes that a function takes besides its code and its name, at most.
 const ENTRY: usize = 1024;
 /// Number of functions found without a lock, by their keys.
@@ -138,7 +138,7 @@ struct All {
     store: Store,
     resolver: Resolver,
     /// Bytes that are left for functions, and for images of other machines.
-    room: usize,
+    capacity: usize,
     by_key: HashMap<Key, &'static Function>,
     by_name: HashMap<String, &'static Function>,
 }
@@ -274,7 +274,7 @@ fn keep(key: Key, part: &Part<'_>, source: Source) -> Result<Result<&'static Fun
     }
     // One image may come on any number of lists, each of which is a function.
     let entry = ENTRY + part.name.len();
-    if entry > all.room {
+    if entry > all.capacity {
         let text = format!("`{}` was refused: no capacity is left for functions", part.name);
         return Err(Refused::new(UCS_ERR_CANCELED, text));
     }
@@ -286,9 +286,11 @@ fn keep(key: Key, part: &Part<'_>, source: Source) -> Result<Result<&'static Fun
             wants_services: false,
             code: Code::Local(library),
         }),
-        Source::Process => place(&mut all.store, &all.resolver, &mut all.room, key, (part, own_image(part)?)),
+        Source::Process => {
+            place(&mut all.store, &all.resolver, &mut all.capacity, key, (part, own_image(part)?))
+        }
         Source::Own(resolver) => {
-            place(&mut all.store, &resolver, &mut all.room, key, (part, own_image(part)?))
+            place(&mut all.store, &resolver, &mut all.capacity, key, (part, own_image(part)?))
         }
     };
     let function = match placed {
@@ -298,7 +300,7 @@ fn keep(key: Key, part: &Part<'_>, source: Source) -> Result<Result<&'static Fun
         }
         Err(why) => return Err(refused(part.name, &why)),
     };
-    all.room = all.room.saturating_sub(entry);
+    all.capacity = all.capacity.saturating_sub(entry);
     let function: &'static Function = Box::leak(Box::new(function));
     all.by_key.insert(key, function);
     if function.codes().is_some() {
@@ -329,9 +331,16 @@ impl Local {
 
 impl All {
     fn new() -> Result<All, Refused> {
-        let arena = Arena::new(ROOM).map_err(|error| Refused::new(UCS_ERR_CANCELED, error.to_string()))?;
+        let arena =
+            Arena::new(CAPACITY).map_err(|error| Refused::new(UCS_ERR_CANCELED, error.to_string()))?;
         let store = Store::new(arena);
-        Ok(All { store, resolver: resolver(), room: ROOM, by_key: HashMap::new(), by_name: HashMap::new() })
+        Ok(All {
+            store,
+            resolver: resolver(),
+            capacity: CAPACITY,
+            by_key: HashMap::new(),
+            by_name: HashMap::new(),
+        })
     }
 }
 
@@ -348,14 +357,14 @@ fn resolver() -> Resolver {
 fn place(
     store: &mut Store,
     resolver: &Resolver,
-    room: &mut usize,
+    capacity: &mut usize,
     key: Key,
     (part, image): (&Part<'_>, &Listed<'_>),
 ) -> Result<Function, NotLinked> {
     let linked = store.insert(image.bytes, image.id, part.name, resolver)?;
     let imports_services = ImageView::new_checked(linked.image())
         .is_ok_and(|view| view.imports().any(|import| SERVICES.contains(&import.name)));
-    let codes = Arc::new(Codes::of_part(part, &linked, room));
+    let codes = Arc::new(Codes::of_part(part, &linked, capacity));
     Ok(Function {
         key,
         main: linked.main(),

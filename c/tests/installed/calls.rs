@@ -6,7 +6,7 @@ use farjump::{Library, Link, Rights, Target};
 use tempfile::TempDir;
 
 use crate::installation::ifuncs;
-use crate::programs::{PATIENCE, Process, Way, compile, start};
+use crate::programs::{Linkage, PATIENCE, Process, compile, start};
 
 /// Output of a successful source in C.
 const ALL_WELL: &str = "all is as it should be\n";
@@ -23,32 +23,32 @@ impl Fixture {
         format!("unix:{}", self.0.path().join("t.sock").display())
     }
 
-    fn program(&self, name: &str, way: Way) -> PathBuf {
-        compile(name, way, self.0.path())
+    fn program(&self, name: &str, linkage: Linkage) -> PathBuf {
+        compile(name, linkage, self.0.path())
     }
 
     /// Returns a target in C that is ready, and serves in this way.
-    fn target(&self, way: Way, serving: &str) -> Process {
-        let program = self.program("target", way);
+    fn target(&self, linkage: Linkage, serving: &str) -> Process {
+        let program = self.program("target", linkage);
         let target = start(&program, [self.address().as_str(), serving], self.0.path());
         assert_eq!(target.line(), "ready");
         target
     }
 
-    fn source(&self, way: Way) -> Process {
-        let program = self.program("source", way);
+    fn source(&self, linkage: Linkage) -> Process {
+        let program = self.program("source", linkage);
         start(&program, [self.address().into(), ifuncs().as_os_str().to_owned()], self.0.path())
     }
 }
 
 /// Runs a source in C through all its cases with a target in C.
-fn c_with_c(way: Way, serving: &str) {
-    if !way.is_open() {
+fn c_with_c(linkage: Linkage, serving: &str) {
+    if !linkage.is_open() {
         return;
     }
     let fixture = Fixture::new();
-    let target = fixture.target(way, serving);
-    assert_eq!(fixture.source(way).finish().worked().text(), ALL_WELL);
+    let target = fixture.target(linkage, serving);
+    assert_eq!(fixture.source(linkage).finish().worked().text(), ALL_WELL);
     let done = target.finish().worked();
     let said = done.text();
     // A refusal of each call that was refused, and no others: 5 is an unresolved import, 10 a missing
@@ -58,28 +58,28 @@ fn c_with_c(way: Way, serving: &str) {
 
 #[test]
 fn a_source_in_c_passes_all_cases_with_a_polled_c_target() {
-    c_with_c(Way::Shared, "poll");
+    c_with_c(Linkage::Shared, "poll");
 }
 
 #[test]
 fn a_target_in_c_runs_until_it_is_stopped() {
-    c_with_c(Way::Shared, "run");
+    c_with_c(Linkage::Shared, "run");
 }
 
 #[test]
 fn a_target_in_c_is_handed_to_a_thread_and_comes_back() {
-    c_with_c(Way::Static, "thread");
+    c_with_c(Linkage::Static, "thread");
 }
 
 #[test]
 fn a_target_in_c_serves_in_the_programs_own_event_loop() {
-    c_with_c(Way::Static, "epoll");
+    c_with_c(Linkage::Static, "epoll");
 }
 
 #[test]
 fn source_and_target_in_c_run_clean_under_sanitizers() {
-    c_with_c(Way::Sanitized, "poll");
-    c_with_c(Way::Sanitized, "thread");
+    c_with_c(Linkage::Sanitized, "poll");
+    c_with_c(Linkage::Sanitized, "thread");
 }
 
 extern "C" fn store_get(rows: *const Vec<u64>, key: u64) -> u64 {
@@ -92,7 +92,7 @@ static STORE_LIMIT: u64 = 1000;
 
 #[test]
 fn a_source_in_c_passes_all_cases_with_a_rust_target() {
-    if !Way::Shared.is_open() {
+    if !Linkage::Shared.is_open() {
         return;
     }
     let fixture = Fixture::new();
@@ -106,17 +106,17 @@ fn a_source_in_c_passes_all_cases_with_a_rust_target() {
         .build()
         .unwrap();
     let thread = target.spawn().unwrap();
-    assert_eq!(fixture.source(Way::Shared).finish().worked().text(), ALL_WELL);
+    assert_eq!(fixture.source(Linkage::Shared).finish().worked().text(), ALL_WELL);
     assert!(thread.stop().unwrap().stats().calls > 2000);
 }
 
 #[test]
 fn a_target_in_c_replies_to_a_source_in_rust() {
-    if !Way::Shared.is_open() {
+    if !Linkage::Shared.is_open() {
         return;
     }
     let fixture = Fixture::new();
-    let target = fixture.target(Way::Shared, "run");
+    let target = fixture.target(Linkage::Shared, "run");
     let sum = Library::open(ifuncs().join("libsum.so")).unwrap();
     let link = Link::connect(&fixture.address()).unwrap();
     let keys: Vec<u8> = [3_u64, 4, 5].into_iter().flat_map(u64::to_ne_bytes).collect();

@@ -12,7 +12,7 @@ use farjump_tools::all_work;
 
 use crate::common::{ifunc_library, package};
 use crate::installation::prefix;
-use crate::packages::asked_of_pkg_config;
+use crate::packages::pkg_config_words;
 use crate::programs::{Process, finish, start};
 
 /// Ticks of the service's clock in an idle period: two seconds.
@@ -25,7 +25,7 @@ fn flags() -> Option<Vec<OsString>> {
     if !all_work(&["pkg-config", "cc"]) {
         return None;
     }
-    match asked_of_pkg_config(&["--cflags", "--libs", "farjump", "ucx"]) {
+    match pkg_config_words(&["--cflags", "--libs", "farjump", "ucx"]) {
         Ok(mut flags) => {
             flags.push(format!("-Wl,-rpath,{}", prefix().join("lib").display()).into());
             Some(flags)

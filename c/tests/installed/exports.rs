@@ -8,7 +8,7 @@ use object::read::elf::{FileHeader, Sym};
 use object::{Endianness, SymbolIndex};
 
 use crate::installation::prefix;
-use crate::programs::Way;
+use crate::programs::Linkage;
 
 /// Returns the names that the library exports, each with its version.
 fn exported() -> Vec<(String, String)> {
@@ -55,7 +55,7 @@ fn declared(header: &str) -> BTreeSet<String> {
 
 #[test]
 fn the_library_exports_exactly_the_declared_functions_each_with_a_version() {
-    if !Way::Shared.is_open() {
+    if !Linkage::Shared.is_open() {
         return;
     }
     let exported = exported();
@@ -80,7 +80,7 @@ fn the_library_exports_exactly_the_declared_functions_each_with_a_version() {
 
 #[test]
 fn no_function_has_the_name_of_a_service_that_injected_code_imports() {
-    if !Way::Shared.is_open() {
+    if !Linkage::Shared.is_open() {
         return;
     }
     for (name, _) in exported() {

@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 
 use crate::installation::ifuncs;
 use crate::objects::{ALL_WELL, owner};
-use crate::programs::{Process, Way, compile, start};
+use crate::programs::{Linkage, Process, compile, start};
 
 /// Stops a process, and returns when all its threads have stopped.
 fn stop(process: &Process) {
@@ -19,13 +19,13 @@ fn stop(process: &Process) {
     });
 }
 
-fn goes_through(way: Way) {
-    if !way.is_open() {
+fn run_cases(linkage: Linkage) {
+    if !linkage.is_open() {
         return;
     }
     let folder = farjump_fixtures::folder();
     for program in ["owner", "functions_at"] {
-        compile(program, way, folder.path());
+        compile(program, linkage, folder.path());
     }
     let (one, handles) = owner(folder.path(), "one.sock");
     let (mut other, others) = owner(folder.path(), "other.sock");
@@ -34,7 +34,7 @@ fn goes_through(way: Way) {
     let mut user = start(&folder.path().join("functions_at"), args, folder.path());
     for word in ["stop", "continue", "stop", "continue", "kill the other"] {
         let Some(asked) = user.line_or_end() else {
-            panic!("{way:?} before {word}: {}", user.finish().err);
+            panic!("{linkage:?} before {word}: {}", user.finish().err);
         };
         assert_eq!(asked, word);
         match word {
@@ -50,10 +50,10 @@ fn goes_through(way: Way) {
 
 #[test]
 fn functions_in_c_run_at_several_owners_or_the_faster_place() {
-    goes_through(Way::Shared);
+    run_cases(Linkage::Shared);
 }
 
 #[test]
 fn functions_at_objects_run_clean_under_sanitizers() {
-    goes_through(Way::Sanitized);
+    run_cases(Linkage::Sanitized);
 }

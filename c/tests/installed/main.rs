@@ -4,7 +4,6 @@
 //! has installed the build under test. Where a compiler or a program is missing, the test says so and is
 //! skipped.
 
-mod both_sides;
 mod calls;
 #[path = "../common/mod.rs"]
 mod common;
@@ -17,5 +16,6 @@ mod objects;
 mod packages;
 mod programs;
 mod recordings;
+mod source_and_target;
 mod streams;
 mod valgrind;

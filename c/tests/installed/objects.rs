@@ -9,23 +9,23 @@ use tempfile::TempDir;
 
 use crate::common::package;
 use crate::installation::{ifuncs, prefix};
-use crate::programs::{Process, WARNINGS, Way, compile, finish, start};
+use crate::programs::{Linkage, Process, WARNINGS, compile, finish, start};
 
 pub(crate) const ALL_WELL: &str = "all is as it should be\n";
 
 /// A folder with the programs of an owner and a reader.
 struct Fixture {
     folder: TempDir,
-    way: Way,
+    linkage: Linkage,
 }
 
 impl Fixture {
-    fn new(way: Way) -> Fixture {
+    fn new(linkage: Linkage) -> Fixture {
         let folder = farjump_fixtures::folder();
         for program in ["owner", "reader"] {
-            compile(program, way, folder.path());
+            compile(program, linkage, folder.path());
         }
-        Fixture { folder, way }
+        Fixture { folder, linkage }
     }
 
     fn owner(&self) -> (Process, [String; 3]) {
@@ -43,16 +43,16 @@ pub(crate) fn owner(folder: &Path, socket: &str) -> (Process, [String; 3]) {
 }
 
 /// Runs a reader through all its cases with an owner, to which the test sends commands meanwhile.
-fn goes_through(way: Way, memory: &str) {
-    if !way.is_open() {
+fn run_cases(linkage: Linkage, memory: &str) {
+    if !linkage.is_open() {
         return;
     }
-    let fixture = Fixture::new(way);
+    let fixture = Fixture::new(linkage);
     let (mut owner, handles) = fixture.owner();
     let args = handles.iter().map(OsStr::new).chain([memory.as_ref(), ifuncs().as_os_str()]);
     let mut reader = start(&fixture.folder.path().join("reader"), args, fixture.folder.path());
     for word in ["set", "evict"] {
-        let asked = reader.line_or_end().unwrap_or_else(|| panic!("{:?} before {word}", fixture.way));
+        let asked = reader.line_or_end().unwrap_or_else(|| panic!("{:?} before {word}", fixture.linkage));
         assert_eq!(asked, word);
         owner.write_line(word);
         assert_eq!(owner.line(), format!("{word} done"));
@@ -75,27 +75,27 @@ fn goes_through(way: Way, memory: &str) {
 
 #[test]
 fn a_reader_in_c_maps_the_objects_of_an_owner_in_c() {
-    goes_through(Way::Shared, "mapped");
+    run_cases(Linkage::Shared, "mapped");
 }
 
 #[test]
 fn a_reader_in_c_gets_objects_through_frames() {
-    goes_through(Way::Static, "frames");
+    run_cases(Linkage::Static, "frames");
 }
 
 #[test]
 fn owners_and_readers_run_clean_under_sanitizers() {
-    goes_through(Way::Sanitized, "mapped");
-    goes_through(Way::Sanitized, "frames");
+    run_cases(Linkage::Sanitized, "mapped");
+    run_cases(Linkage::Sanitized, "frames");
 }
 
 /// Runs `tests/programs/NAME.c` through all its cases, and checks that it leaves nothing behind.
-pub(crate) fn in_one_process(name: &str, way: Way) {
-    if !way.is_open() {
+pub(crate) fn in_one_process(name: &str, linkage: Linkage) {
+    if !linkage.is_open() {
         return;
     }
     let (folder, empty) = (farjump_fixtures::folder(), TempDir::new().unwrap());
-    let program = compile(name, way, folder.path());
+    let program = compile(name, linkage, folder.path());
     let done = start(&program, [ifuncs(), empty.path()], folder.path()).finish().worked();
     assert_eq!(done.text(), ALL_WELL);
     assert_eq!(std::fs::read_dir(empty.path()).unwrap().count(), 0, "a file was left behind");
@@ -103,22 +103,22 @@ pub(crate) fn in_one_process(name: &str, way: Way) {
 
 #[test]
 fn stores_handles_and_clients_are_used_and_misused_in_c() {
-    in_one_process("objects", Way::Shared);
+    in_one_process("objects", Linkage::Shared);
 }
 
 #[test]
 fn stores_handles_and_clients_neither_leak_nor_touch_foreign_memory() {
-    in_one_process("objects", Way::Sanitized);
+    in_one_process("objects", Linkage::Sanitized);
 }
 
 #[test]
 fn objects_in_c_end_with_their_owner_last_reference_or_lease() {
-    in_one_process("lifetimes", Way::Shared);
+    in_one_process("lifetimes", Linkage::Shared);
 }
 
 #[test]
 fn lifetimes_in_c_leave_nothing_behind() {
-    in_one_process("lifetimes", Way::Sanitized);
+    in_one_process("lifetimes", Linkage::Sanitized);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_program_in_cpp_owns_objects_and_reads_them() {
     let mut compile = Command::new("g++");
     compile.arg("-std=c++17").args(WARNINGS).arg("-I").arg(prefix().join("include"));
     compile.arg(package().join("tests/programs/objects.cpp")).arg("-o").arg(&program);
-    finish(compile.args(Way::Shared.libraries())).worked();
+    finish(compile.args(Linkage::Shared.libraries())).worked();
     let address = format!("unix:{}", folder.path().join("t.sock").display());
     let done = start(&program, [address.as_ref(), ifuncs().as_os_str()], folder.path()).finish().worked();
     assert_eq!(done.text(), "50005000 of f64\n3 outcomes and 1 failed\n3 entries and the end\n");

@@ -25,7 +25,7 @@ fn sums_up(consumer: &Path, shared: bool) {
 
 /// Returns the words that pkg-config prints, read by a shell: pkg-config quotes blanks and other characters of paths
 /// for one. Returns its error if it finds no such package.
-pub(crate) fn asked_of_pkg_config(args: &[&str]) -> Result<Vec<OsString>, String> {
+pub(crate) fn pkg_config_words(args: &[&str]) -> Result<Vec<OsString>, String> {
     const SPLIT: &str =
         r#"said=$(pkg-config "$@") || exit; eval "set -- $said"; [ $# = 0 ] || printf '%s\0' "$@""#;
     let mut shell = Command::new("sh");
@@ -40,7 +40,7 @@ pub(crate) fn asked_of_pkg_config(args: &[&str]) -> Result<Vec<OsString>, String
 
 /// Returns pkg-config's flags for farjump.
 pub(crate) fn flags(args: &[&str]) -> Vec<OsString> {
-    asked_of_pkg_config(&[args, &["farjump"]].concat()).unwrap()
+    pkg_config_words(&[args, &["farjump"]].concat()).unwrap()
 }
 
 #[test]

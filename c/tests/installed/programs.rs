@@ -13,7 +13,7 @@ use crate::installation::prefix;
 
 /// The compilation and linking of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Way {
+pub(crate) enum Linkage {
     /// Against `libfarjump.so`.
     Shared,
     /// Against `libfarjump.a`.
@@ -22,10 +22,10 @@ pub(crate) enum Way {
     Sanitized,
 }
 
-impl Way {
+impl Linkage {
     /// Returns the reason if it is unavailable here: no compiler, or one whose sanitizers do not work.
     fn hindrance(self) -> Option<String> {
-        let flags = if self == Way::Sanitized { &SANITIZERS[..] } else { &[] };
+        let flags = if self == Linkage::Sanitized { &SANITIZERS[..] } else { &[] };
         if let Err(why) = Tool::tried(&[&["cc"], flags].concat().join(" ")) {
             return Some(why);
         }
@@ -51,14 +51,14 @@ impl Way {
     pub(crate) fn libraries(self) -> Vec<String> {
         let lib = prefix().join("lib");
         match self {
-            Way::Shared => {
+            Linkage::Shared => {
                 vec![
                     format!("-L{}", lib.display()),
                     "-lfarjump".into(),
                     format!("-Wl,-rpath,{}", lib.display()),
                 ]
             }
-            Way::Static | Way::Sanitized => {
+            Linkage::Static | Linkage::Sanitized => {
                 let native = ["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl"].map(str::to_owned);
                 [lib.join("libfarjump.a").display().to_string()].into_iter().chain(native).collect()
             }
@@ -70,7 +70,7 @@ pub(crate) const SANITIZERS: [&str; 2] = ["-fsanitize=address,undefined", "-fno-
 pub(crate) const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-Werror", "-pedantic"];
 
 /// Compiles `tests/programs/NAME.c` into `folder`.
-pub(crate) fn compile(name: &str, way: Way, folder: &Path) -> PathBuf {
+pub(crate) fn compile(name: &str, linkage: Linkage, folder: &Path) -> PathBuf {
     let program = folder.join(name);
     let mut cc = Command::new("cc");
     // Their own symbols are dynamic ones, so that a target can offer them.
@@ -78,11 +78,11 @@ pub(crate) fn compile(name: &str, way: Way, folder: &Path) -> PathBuf {
         .args(WARNINGS)
         .arg("-I")
         .arg(prefix().join("include"));
-    if way == Way::Sanitized {
+    if linkage == Linkage::Sanitized {
         cc.args(SANITIZERS);
     }
     cc.arg(package().join("tests/programs").join(format!("{name}.c"))).arg("-o").arg(&program);
-    finish(cc.args(way.libraries()).arg("-lpthread")).worked();
+    finish(cc.args(linkage.libraries()).arg("-lpthread")).worked();
     program
 }
 

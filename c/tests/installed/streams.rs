@@ -9,7 +9,7 @@ use crate::common::package;
 use crate::installation::prefix;
 use crate::objects::{in_one_process, owner};
 use crate::packages::flags;
-use crate::programs::{Process, WARNINGS, Way, compile, finish, start};
+use crate::programs::{Linkage, Process, WARNINGS, compile, finish, start};
 
 /// Returns a publisher that has published `count` texts and the owner's table, and its number.
 fn publisher(folder: &Path, table: &str, count: u32) -> (Process, String) {
@@ -25,7 +25,7 @@ fn entries(number: &str, count: u32) -> Vec<String> {
     texts.chain([format!("{number} published 300000 bytes")]).collect()
 }
 
-fn goes_through(folder: &Path) {
+fn run_cases(folder: &Path) {
     let (mut owner, [table, ..]) = owner(folder, "t.sock");
     let subscriber = |publishers: &str| {
         let subscriber = start(&folder.join("stream"), ["subscribe", &table, "topic", publishers], folder);
@@ -65,27 +65,27 @@ fn a_pkg_config_built_subscriber_gets_handles_and_reports_dead_peers() {
         cc.args(flags(&["--cflags", "--libs"]));
         finish(cc.arg(format!("-Wl,-rpath,{}", prefix().join("lib").display()))).worked();
     }
-    goes_through(folder.path());
+    run_cases(folder.path());
 }
 
 #[test]
 fn streams_between_processes_run_clean_under_sanitizers() {
-    if !Way::Sanitized.is_open() {
+    if !Linkage::Sanitized.is_open() {
         return;
     }
     let folder = farjump_fixtures::folder();
     for name in ["owner", "stream"] {
-        compile(name, Way::Sanitized, folder.path());
+        compile(name, Linkage::Sanitized, folder.path());
     }
-    goes_through(folder.path());
+    run_cases(folder.path());
 }
 
 #[test]
 fn streams_are_bounded_and_misused_in_c() {
-    in_one_process("streams", Way::Static);
+    in_one_process("streams", Linkage::Static);
 }
 
 #[test]
 fn streams_in_c_neither_leak_nor_touch_what_is_not_their_own() {
-    in_one_process("streams", Way::Sanitized);
+    in_one_process("streams", Linkage::Sanitized);
 }

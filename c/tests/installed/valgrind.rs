@@ -5,7 +5,7 @@ use std::process::Command;
 use farjump_tools::all_work;
 
 use crate::installation::ifuncs;
-use crate::programs::{Process, Way, compile};
+use crate::programs::{Linkage, Process, compile};
 
 /// Reports that are none of farjump's, each with its reason.
 const SUPPRESSED: &str =
@@ -15,11 +15,11 @@ const FOUND: &str = "--error-exitcode=99";
 
 #[test]
 fn a_target_and_a_link_run_clean_in_valgrind() {
-    if !all_work(&["valgrind"]) || !Way::Shared.is_open() {
+    if !all_work(&["valgrind"]) || !Linkage::Shared.is_open() {
         return;
     }
     let folder = farjump_fixtures::folder();
-    let program = compile("watched", Way::Shared, folder.path());
+    let program = compile("watched", Linkage::Shared, folder.path());
     let mut valgrind = Command::new("valgrind");
     // Injected code lies in a file's memory, where valgrind takes code for unchanging by itself.
     valgrind.args(["-q", FOUND, "--smc-check=all", "--leak-check=full"]);

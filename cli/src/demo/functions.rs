@@ -30,7 +30,7 @@ enum Kind {
 
 /// The result of a function.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Answer {
+pub(super) enum FunctionResult {
     /// Count of each byte value.
     Histogram(Box<[u64; 256]>),
     /// Count of a literal's occurrences, overlapping ones included.
@@ -79,16 +79,16 @@ impl Function {
     ///
     /// # Errors
     /// A malformed reply.
-    pub(super) fn answer(&self, reply: &[u8]) -> Result<Answer, Failure> {
-        let answer = match self.kind {
+    pub(super) fn result(&self, reply: &[u8]) -> Result<FunctionResult, Failure> {
+        let result = match self.kind {
             Kind::Histogram => read_histogram(reply),
-            Kind::Grep => reply.try_into().ok().map(|count| Answer::Occurrences {
+            Kind::Grep => reply.try_into().ok().map(|count| FunctionResult::Occurrences {
                 literal: self.args.clone(),
                 count: u64::from_le_bytes(count),
             }),
-            Kind::Crc32 => reply.try_into().ok().map(|crc| Answer::Crc32(u32::from_le_bytes(crc))),
+            Kind::Crc32 => reply.try_into().ok().map(|crc| FunctionResult::Crc32(u32::from_le_bytes(crc))),
         };
-        answer.ok_or_else(|| {
+        result.ok_or_else(|| {
             let bytes = counted(reply.len() as u64, "byte");
             Failure::new(format!("`{}` replied {bytes}, which make no sense", self.name))
         })
@@ -105,13 +105,13 @@ impl Function {
 }
 
 /// Reads a length, which is the sum of the 256 counts that follow; all are words of 64 bits.
-fn read_histogram(reply: &[u8]) -> Option<Answer> {
+fn read_histogram(reply: &[u8]) -> Option<FunctionResult> {
     let (words, []) = reply.as_chunks::<8>() else { return None };
     let (len, counts) = words.split_first()?;
     let counts: Box<[[u8; 8]; 256]> = Box::new(counts.try_into().ok()?);
     let counts = Box::new(counts.map(u64::from_le_bytes));
     (counts.iter().try_fold(0_u64, |sum, count| sum.checked_add(*count)) == Some(u64::from_le_bytes(*len)))
-        .then_some(Answer::Histogram(counts))
+        .then_some(FunctionResult::Histogram(counts))
 }
 
 /// Returns Shannon's entropy, in bits per byte, of bytes with these counts.
@@ -122,21 +122,22 @@ fn bits_per_byte(counts: &[u64; 256]) -> f64 {
     counts.iter().filter(|count| **count != 0).map(share).fold(0.0, |bits, share| bits - share * share.log2())
 }
 
-impl Answer {
+impl FunctionResult {
     /// Joins two answers: `self` for some bytes, and `next` for the `len` bytes behind them.
-    pub(super) fn followed_by(self, next: Answer, len: u64) -> Answer {
+    pub(super) fn followed_by(self, next: FunctionResult, len: u64) -> FunctionResult {
         match (self, next) {
-            (Answer::Histogram(mut counts), Answer::Histogram(more)) => {
+            (FunctionResult::Histogram(mut counts), FunctionResult::Histogram(more)) => {
                 counts.iter_mut().zip(more.iter()).for_each(|(count, more)| *count += more);
-                Answer::Histogram(counts)
+                FunctionResult::Histogram(counts)
             }
-            (Answer::Occurrences { literal, count }, Answer::Occurrences { count: more, .. }) => {
-                Answer::Occurrences { literal, count: count + more }
-            }
-            (Answer::Crc32(crc), Answer::Crc32(next)) => {
+            (
+                FunctionResult::Occurrences { literal, count },
+                FunctionResult::Occurrences { count: more, .. },
+            ) => FunctionResult::Occurrences { literal, count: count + more },
+            (FunctionResult::Crc32(crc), FunctionResult::Crc32(next)) => {
                 let mut whole = Hasher::new_with_initial_len(crc, 0);
                 whole.combine(&Hasher::new_with_initial_len(next, len));
-                Answer::Crc32(whole.finalize())
+                FunctionResult::Crc32(whole.finalize())
             }
             // One function gives answers of one kind.
             (_, next) => next,
@@ -145,28 +146,28 @@ impl Answer {
 
     pub(super) fn to_json(&self) -> Value {
         match self {
-            Answer::Histogram(counts) => {
+            FunctionResult::Histogram(counts) => {
                 json!({ "bytes": counts.iter().sum::<u64>(), "bits_per_byte": bits_per_byte(counts) })
             }
-            Answer::Occurrences { literal, count } => {
+            FunctionResult::Occurrences { literal, count } => {
                 json!({ "literal": String::from_utf8_lossy(literal), "occurrences": count })
             }
-            Answer::Crc32(crc) => json!(format!("{crc:08x}")),
+            FunctionResult::Crc32(crc) => json!(format!("{crc:08x}")),
         }
     }
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for FunctionResult {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Answer::Histogram(counts) => {
+            FunctionResult::Histogram(counts) => {
                 let bytes = show_count(counts.iter().sum());
                 write!(out, "{:.2} bits/byte, {bytes} B", bits_per_byte(counts))
             }
-            Answer::Occurrences { literal, count } => {
+            FunctionResult::Occurrences { literal, count } => {
                 write!(out, "{} x \"{}\"", show_count(*count), literal.escape_ascii())
             }
-            Answer::Crc32(crc) => write!(out, "{crc:08x}"),
+            FunctionResult::Crc32(crc) => write!(out, "{crc:08x}"),
         }
     }
 }
@@ -184,18 +185,23 @@ mod tests {
         let text = b"123456789";
         for at in 0..=text.len() {
             let [before, behind] =
-                [&text[..at], &text[at..]].map(|part| Answer::Crc32(crc32fast::hash(part)));
+                [&text[..at], &text[at..]].map(|part| FunctionResult::Crc32(crc32fast::hash(part)));
             // The check value of the catalogue of CRCs.
-            assert_eq!(before.followed_by(behind, (text.len() - at) as u64), Answer::Crc32(0xcbf4_3926));
+            assert_eq!(
+                before.followed_by(behind, (text.len() - at) as u64),
+                FunctionResult::Crc32(0xcbf4_3926)
+            );
         }
-        let found = |count| Answer::Occurrences { literal: b"x".to_vec(), count };
+        let found = |count| FunctionResult::Occurrences { literal: b"x".to_vec(), count };
         assert_eq!(found(2).followed_by(found(3), 100), found(5));
         let histogram = |value: usize, count| {
             let mut counts = Box::new([0; 256]);
             counts[value] = count;
-            Answer::Histogram(counts)
+            FunctionResult::Histogram(counts)
         };
-        let Answer::Histogram(counts) = histogram(7, 1).followed_by(histogram(9, 1), 1) else { panic!() };
+        let FunctionResult::Histogram(counts) = histogram(7, 1).followed_by(histogram(9, 1), 1) else {
+            panic!()
+        };
         assert_eq!((counts[7], counts[8], counts[9]), (1, 0, 1));
         assert_eq!(bits_per_byte(&counts), 1.0);
         assert_eq!(bits_per_byte(&[1; 256]), 8.0);
@@ -212,13 +218,13 @@ mod tests {
     fn replies_of_another_shape_are_refused() {
         for name in ["histogram", "grep", "crc32"] {
             for len in [0, 3, 5, 12, 2048, 2057] {
-                assert!(function(name, b"x").answer(&vec![0; len]).is_err(), "{name} {len}");
+                assert!(function(name, b"x").result(&vec![0; len]).is_err(), "{name} {len}");
             }
         }
         let mut reply = vec![0; 257 * 8];
-        assert!(function("histogram", b"").answer(&reply).is_ok());
+        assert!(function("histogram", b"").result(&reply).is_ok());
         reply[0] = 1;
-        assert!(function("histogram", b"").answer(&reply).is_err(), "the length is not the sum");
+        assert!(function("histogram", b"").result(&reply).is_err(), "the length is not the sum");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use farjump::{Data, Error, Executor, Library, Machine, Platform};
 use farjump_benches::program::failure::Failure;
 
 use super::child::DemoTarget;
-use super::functions::{Answer, Function};
+use super::functions::{Function, FunctionResult};
 
 /// Bytes that are computed at a time: the file need not fit into memory.
 const PART: usize = 1 << 20;
@@ -28,7 +28,7 @@ pub(super) struct LocalFunction<'f> {
 
 /// The result of moving and computing.
 pub(super) struct Computed {
-    pub(super) answer: Answer,
+    pub(super) result: FunctionResult,
     /// Time for both.
     pub(super) time: Duration,
     /// The part of `time` that went into computing.
@@ -71,19 +71,19 @@ impl<'f> LocalFunction<'f> {
         mut moved: impl FnMut(u64),
     ) -> Result<Computed, Failure> {
         let start = Instant::now();
-        let (mut answer, mut computing) = (None::<Answer>, Duration::ZERO);
+        let (mut result, mut computing) = (None::<FunctionResult>, Duration::ZERO);
         // The end of a part is also the start of the next, as far as an occurrence may lie across both.
         let mut part = Vec::with_capacity(self.function.overlap() + PART);
         let mut parts = target.fetch()?;
         loop {
             let len = parts.read_part(&mut part, PART)?;
             moved(len as u64);
-            if len != 0 || answer.is_none() {
+            if len != 0 || result.is_none() {
                 let begin = Instant::now();
                 let found;
                 (found, part) = self.run(part)?;
                 computing += begin.elapsed();
-                answer = Some(match answer {
+                result = Some(match result {
                     None => found,
                     Some(before) => before.followed_by(found, len as u64),
                 });
@@ -94,12 +94,12 @@ impl<'f> LocalFunction<'f> {
             let done = part.len().saturating_sub(self.function.overlap());
             part.drain(..done);
         }
-        let answer = answer.ok_or_else(|| Failure::new("the target has sent no part of its file"))?;
-        Ok(Computed { answer, time: start.elapsed(), computing })
+        let result = result.ok_or_else(|| Failure::new("the target has sent no part of its file"))?;
+        Ok(Computed { result, time: start.elapsed(), computing })
     }
 
     /// Runs the function on `bytes`, and gives them back.
-    fn run(&mut self, bytes: Vec<u8>) -> Result<(Answer, Vec<u8>), Failure> {
+    fn run(&mut self, bytes: Vec<u8>) -> Result<(FunctionResult, Vec<u8>), Failure> {
         let mut data = Data::from_bytes(bytes);
         let len = self.writer.write(&mut self.frame, self.library, &self.function.args)?;
         // SAFETY: the functions of the demo take a `struct farjump_data`, which `data` is. `data` lives until null
@@ -107,14 +107,14 @@ impl<'f> LocalFunction<'f> {
         unsafe { self.executor.set_target_args((&raw mut data).cast()) };
         // SAFETY: this process has built the library or its user has named it, and wrote the frame above.
         let outcome = unsafe { self.runner.run(&mut self.executor, &mut self.frame[..len]) }?;
-        let answer = match outcome {
-            RunOutcome::Done { reply, .. } => self.function.answer(reply),
+        let result = match outcome {
+            RunOutcome::Done { reply, .. } => self.function.result(reply),
             other => {
                 Err(Failure::new(format!("`{}` did not run in this process: {other:?}", self.function.name)))
             }
         };
         // SAFETY: null is always valid.
         unsafe { self.executor.set_target_args(std::ptr::null_mut()) };
-        Ok((answer?, data.into_bytes().unwrap_or_default()))
+        Ok((result?, data.into_bytes().unwrap_or_default()))
     }
 }

@@ -189,12 +189,12 @@ fn measure(
         let start = Instant::now();
         let reply = link.inject(library, &function.args)?.wait(limit)?;
         let time = start.elapsed();
-        Ok((time, function.answer(&reply)?))
+        Ok((time, function.result(&reply)?))
     };
     let len = target.file_len();
     progress.step(format!("{name} runs in the target, on {}", show_length(len)));
     let before = link.stats();
-    let (first_call, answer) = call()?;
+    let (first_call, result) = call()?;
     let after = link.stats();
     if after.frames_with_code != before.frames_with_code + 1 {
         return Err(Failure::new(format!("the target knew `{name}` before it was injected")));
@@ -202,9 +202,9 @@ fn measure(
     let linking = link.link_time(library, REPORT_DELAY)?;
     let later_calls = repeated(LATER_CALLS, || {
         let (time, again) = call()?;
-        match again == answer {
+        match again == result {
             true => Ok(time),
-            false => Err(Failure::new(format!("`{name}` replied {answer}, then {again}"))),
+            false => Err(Failure::new(format!("`{name}` replied {result}, then {again}"))),
         }
     })?;
     let mut local = LocalFunction::new(function, library)?;
@@ -217,8 +217,8 @@ fn measure(
         name,
         instead: median_of(rounds.iter().map(|round| round.time).collect()),
         compute: median_of(rounds.iter().map(|round| round.computing).collect()),
-        expected: rounds.into_iter().next_back().map_or_else(|| answer.clone(), |round| round.answer),
-        answer,
+        expected: rounds.into_iter().next_back().map_or_else(|| result.clone(), |round| round.result),
+        result,
         code_bytes: after.code_bytes - before.code_bytes,
         payload_bytes: after.payload_bytes - before.payload_bytes,
         first_call,

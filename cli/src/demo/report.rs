@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::functions::Answer;
+use super::functions::FunctionResult;
 use farjump_benches::program::failure::Failure;
 use farjump_benches::program::output;
 use farjump_benches::program::units::{microseconds, show_count, show_duration};
@@ -16,9 +16,9 @@ const HEADS: [&str; 6] = ["", "answer", "sent", "first call", "later", "moving t
 /// The results of one function.
 pub(super) struct Outcome {
     pub(super) name: &'static str,
-    pub(super) answer: Answer,
+    pub(super) result: FunctionResult,
     /// The answer of this process, on the moved file.
-    pub(super) expected: Answer,
+    pub(super) expected: FunctionResult,
     pub(super) code_bytes: u64,
     pub(super) payload_bytes: u64,
     pub(super) first_call: Duration,
@@ -59,7 +59,7 @@ impl Report {
     pub(super) fn row(&self, outcome: &Outcome) -> String {
         let cells = [
             outcome.name.to_owned(),
-            outcome.answer.to_string(),
+            outcome.result.to_string(),
             format!("{} B + {} B", outcome.code_bytes, outcome.payload_bytes),
             format!("{} ({} linking)", show_duration(outcome.first_call), show_duration(outcome.link)),
             show_duration(outcome.later_call),
@@ -83,7 +83,7 @@ impl Report {
         let function = |outcome: &Outcome| {
             json!({
                 "name": outcome.name,
-                "answer": outcome.answer.to_json(),
+                "result": outcome.result.to_json(),
                 "expected": outcome.expected.to_json(),
                 "code_bytes": outcome.code_bytes,
                 "payload_bytes": outcome.payload_bytes,
@@ -109,12 +109,12 @@ impl Report {
     /// # Errors
     /// Answers differ; the error names them.
     pub(super) fn verdict(&self) -> Result<(), Failure> {
-        let wrong = self.results.iter().filter(|outcome| outcome.answer != outcome.expected);
+        let wrong = self.results.iter().filter(|outcome| outcome.result != outcome.expected);
         let sentences: Vec<_> = wrong
             .map(|it| {
                 format!(
                     "`{}` replied {} in the target, and {} on the moved file: did the file change?",
-                    it.name, it.answer, it.expected
+                    it.name, it.result, it.expected
                 )
             })
             .collect();
@@ -146,8 +146,8 @@ mod tests {
     fn report(crc: u32) -> Report {
         let outcome = Outcome {
             name: "crc32",
-            answer: Answer::Crc32(crc),
-            expected: Answer::Crc32(7),
+            result: FunctionResult::Crc32(crc),
+            expected: FunctionResult::Crc32(7),
             code_bytes: 472,
             payload_bytes: 0,
             first_call: Duration::from_micros(12),

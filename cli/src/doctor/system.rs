@@ -145,13 +145,13 @@ fn perf(paranoid: Option<i32>, root: bool) -> Finding {
 
 fn ptrace(scope: Option<i32>, root: bool) -> Finding {
     const NAME: &str = "ptrace";
-    const NOBODY: i32 = 3;
+    const NO_ATTACH: i32 = 3;
     let found = match scope {
         None => "no Yama in this kernel".to_owned(),
         Some(scope) => format!("ptrace_scope {scope}{}", if root { ", and this is root" } else { "" }),
     };
     let finding = match scope {
-        Some(NOBODY..) => {
+        Some(NO_ATTACH..) => {
             let means = "no debugger may attach to a running target until the machine starts anew";
             Finding::new(NAME, Verdict::Note, found, means)
                 .mend("sudo reboot   # with kernel.yama.ptrace_scope=0 in /etc/sysctl.d")

@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &Get) -> Result<(), Failure> {
     let client = arguments.owner.connect_for(&handle, arguments.to.as_deref())?;
     let view = client.get(&handle).map_err(failure)?;
     let bytes = view.len() as u64;
-    progress.go_on(Step::counted("writing", Some(bytes)));
+    progress.begin_step(Step::counted("writing", Some(bytes)));
     match &arguments.out {
         None if io::stdout().is_terminal() => {
             if is_binary(&view) {

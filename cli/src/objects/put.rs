@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &Put) -> Result<(), Failure> {
     let total = fs::metadata(&arguments.file).ok().filter(fs::Metadata::is_file).map(|file| file.len());
     let progress = Progress::begin(Step::counted("reading", total));
     let bytes = read_with(&arguments.file, u64::MAX, &progress)?;
-    progress.go_on(Step::uncounted("sending"));
+    progress.begin_step(Step::uncounted("sending"));
     let client = arguments.owner.connect(&arguments.to)?;
     let mut patience = Patience::of(arguments.owner.timeout);
     let handle = client.put_parts(&arguments.type_name, &[&bytes], &mut patience).map_err(failure)?;

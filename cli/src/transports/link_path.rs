@@ -4,7 +4,7 @@ use farjump::{ArrivalRules, Cpu, Link, LinkPath, Rights};
 use serde_json::{Value, json};
 
 use super::Transports;
-use crate::ask::Asking;
+use crate::query_link::QueryLink;
 use crate::report;
 use farjump_benches::program::failure::Failure;
 use farjump_benches::program::output;
@@ -15,8 +15,8 @@ use farjump_benches::program::units::show_limit;
 pub(crate) fn run(to: &str, arguments: &Transports) -> Result<(), Failure> {
     let Transports { transport, timeout, key, clear, ucx, .. } = arguments;
     let (transport, timeout) = (transport.as_deref(), *timeout);
-    let asking = Asking { program: "farjump transports", transport, timeout, key, clear, ucx };
-    let link = asking.connect(to)?;
+    let query = QueryLink { program: "farjump transports", transport, timeout, key, clear, ucx };
+    let link = query.connect(to)?;
     let found = LinkReport::of(&link);
     drop(link);
     report::print(arguments.json, || as_json(&found), || as_text(&found))

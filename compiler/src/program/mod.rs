@@ -66,7 +66,7 @@ pub fn main() -> ExitCode {
     match limits::leave_parents_descriptors().and_then(|()| open(&arguments)) {
         Ok(llvm) => serve::serve(&llvm, arguments.cache.as_deref()),
         Err(problem) => {
-            serve::tell(&Reply::Unable(problem));
+            serve::send_reply(&Reply::Unable(problem));
             ExitCode::FAILURE
         }
     }

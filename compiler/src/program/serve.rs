@@ -31,7 +31,7 @@ fn socket() -> BorrowedFd<'static> {
 }
 
 /// Sends a message without contents.
-pub(super) fn tell(reply: &Reply) -> bool {
+pub(super) fn send_reply(reply: &Reply) -> bool {
     send(reply, None)
 }
 
@@ -62,13 +62,13 @@ pub(super) fn serve(llvm: &Llvm, folder: Option<&Path>) -> ExitCode {
     let cache = match Cache::new(folder) {
         Ok(cache) => cache,
         Err(problem) => {
-            tell(&Reply::Unable(problem));
+            send_reply(&Reply::Unable(problem));
             return ExitCode::FAILURE;
         }
     };
     let host = format!("{} {}", llvm.host.0.to_string_lossy(), llvm.host.1.to_string_lossy());
     let mut server = Server { llvm, host, cache, waiting: VecDeque::new(), working: Vec::new() };
-    tell(&Reply::Ready { llvm: llvm.major(), text: llvm.text().to_owned() });
+    send_reply(&Reply::Ready { llvm: llvm.major(), text: llvm.text().to_owned() });
     while server.turn() {}
     // Children end with this process.
     ExitCode::SUCCESS
@@ -137,7 +137,7 @@ impl Server<'_> {
         let contents = contents.and_then(|fd| protocol::unseal(fd).map_err(|error| error.to_string()));
         match contents.and_then(|contents| self.check(&contents).map(|()| contents)) {
             Ok(contents) => self.accept(job, contents),
-            Err(text) => return tell(&Reply::Refused { number: job.number, fault: Fault::Code, text }),
+            Err(text) => return send_reply(&Reply::Refused { number: job.number, fault: Fault::Code, text }),
         }
         true
     }
@@ -186,7 +186,7 @@ impl Server<'_> {
                 Ok(working) => self.working.push(working),
                 Err(error) => {
                     let text = format!("the compiler cannot begin: {error}");
-                    tell(&Reply::Refused { number, fault: Fault::Means, text });
+                    send_reply(&Reply::Refused { number, fault: Fault::Means, text });
                 }
             }
         }
@@ -203,7 +203,7 @@ impl Server<'_> {
                 self.cache.add(key, (result.optimised, result.image));
             }
             Err(Refusal { fault, text }) => {
-                tell(&Reply::Refused { number: job.number, fault, text });
+                send_reply(&Reply::Refused { number: job.number, fault, text });
             }
         }
     }
@@ -214,7 +214,7 @@ impl Server<'_> {
             Ok(contents) => send(&Reply::Image { number, optimised, kept, times }, Some(&contents)),
             Err(error) => {
                 let text = format!("no memory for its image: {error}");
-                tell(&Reply::Refused { number, fault: Fault::Means, text })
+                send_reply(&Reply::Refused { number, fault: Fault::Means, text })
             }
         };
     }

@@ -308,9 +308,9 @@ pub struct StoreStats {
     /// Images dropped to make space for others.
     pub evictions: u64,
     /// Used capacity for placed code.
-    pub room_used: u64,
+    pub arena_used: u64,
     /// Capacity for placed code.
-    pub room: u64,
+    pub arena_capacity: u64,
 }
 
 /// A connected source.
@@ -404,8 +404,8 @@ mod tests {
                 capacity_images: Some(17),
                 capacity_bytes: None,
                 evictions: 19,
-                room_used: 20,
-                room: 21,
+                arena_used: 20,
+                arena_capacity: 21,
             },
             sources: vec![
                 source(None),

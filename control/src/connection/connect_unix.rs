@@ -59,6 +59,6 @@ pub(crate) fn connect_unix(address: &PeerAddress, deadline: Instant) -> Result<O
             }
             Err(error) => return Err(failed(error).into()),
         };
-        return Err(ConnectionError::NobodyListens { address: address.clone(), found });
+        return Err(ConnectionError::NotListening { address: address.clone(), found });
     }
 }

@@ -13,7 +13,7 @@ use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::admin::messages::AdminRequest;
-use crate::connection::stream_offer::{StreamAnswer, StreamOffer};
+use crate::connection::stream_offer::{StreamAccept, StreamOffer};
 use crate::limits::Limits;
 use crate::refusal::{RefusalCause, RejectCause};
 use crate::rights::Rights;
@@ -65,16 +65,16 @@ pub enum Message {
         /// Name of the program, for display.
         program: String,
         /// Its endpoint.
-        end: EndpointInfo,
+        endpoint: EndpointInfo,
         /// The stream that it awaits, if the transport's frames travel on one.
         stream: Option<StreamOffer>,
     },
     /// Source to target: gives the source's endpoint. The endpoint's descriptors travel beside it.
     Ready {
         /// Its endpoint.
-        end: EndpointInfo,
+        endpoint: EndpointInfo,
         /// The stream that it has opened, if one is awaited.
-        stream: Option<StreamAnswer>,
+        stream: Option<StreamAccept>,
     },
     /// Target to source: both endpoints are connected, frames may flow.
     Go,
@@ -143,13 +143,13 @@ pub enum Message {
     /// Target to source: the target's endpoint of the large mailbox. Its descriptors travel beside it.
     LargeOffer {
         /// Its endpoint, of the link's own transport.
-        end: EndpointInfo,
+        endpoint: EndpointInfo,
     },
     /// Source to target: the source's endpoint of the large mailbox, with descriptors beside it. The response
     /// is [`Message::Go`], after which frames may lie there, or [`Message::LargeDecline`] if it is too late.
     LargeAccept {
         /// Its endpoint.
-        end: EndpointInfo,
+        endpoint: EndpointInfo,
     },
     /// Target to source: declines a large mailbox for that frame.
     LargeDecline {
@@ -319,7 +319,7 @@ mod tests {
             cpu: vec![62, 0],
             pid: 1,
             program: "p".into(),
-            end: end.clone(),
+            endpoint: endpoint.clone(),
             stream,
         };
         let cases = [
@@ -341,11 +341,14 @@ mod tests {
                 })),
                 [&[1, 2, 2, 62, 0, 1, 1, b'p'], &end_bytes[..], &[1], &[5; 32], &[6; 32], &[1]].concat(),
             ),
-            (Message::Ready { end: end.clone(), stream: None }, [&[2], &end_bytes[..], &[0]].concat()),
+            (
+                Message::Ready { endpoint: endpoint.clone(), stream: None },
+                [&[2], &end_bytes[..], &[0]].concat(),
+            ),
             (
                 Message::Ready {
-                    end: end.clone(),
-                    stream: Some(StreamAnswer { share: Share::from_bytes(&[6; 32]), clear: false }),
+                    endpoint: endpoint.clone(),
+                    stream: Some(StreamAccept { share: Share::from_bytes(&[6; 32]), clear: false }),
                 },
                 [&[2], &end_bytes[..], &[1], &[6; 32], &[0]].concat(),
             ),
@@ -367,8 +370,8 @@ mod tests {
             ),
             (Message::Limits(Limits { image: 300, ..Limits::default() }), vec![12, 0, 1, 0xac, 2]),
             (Message::LargeRequest { frame: 300, payload: 4 }, vec![13, 0xac, 2, 4]),
-            (Message::LargeOffer { end: end.clone() }, with(&[14], &end_bytes)),
-            (Message::LargeAccept { end: end.clone() }, with(&[15], &end_bytes)),
+            (Message::LargeOffer { endpoint: endpoint.clone() }, with(&[14], &end_bytes)),
+            (Message::LargeAccept { endpoint: endpoint.clone() }, with(&[15], &end_bytes)),
             (Message::LargeDecline { cause: RefusalCause::TooLarge, text: "t".into() }, vec![16, 9, 1, b't']),
             (Message::LargeRelease, vec![17]),
             (Message::AdminRequest(AdminRequest::Drop { id }), with(&[18, 1], &id)),

@@ -89,7 +89,7 @@ impl Control {
     /// space. With a key, no message travels unencrypted over TCP. Without a key, only loopback is tried.
     ///
     /// # Errors
-    /// [`ConnectionError::NobodyListens`], [`ConnectionError::NoSocket`], [`ConnectionError::Denied`],
+    /// [`ConnectionError::NotListening`], [`ConnectionError::NoSocket`], [`ConnectionError::Denied`],
     /// [`ConnectionError::NotWritable`], [`ConnectionError::KeyMissing`], [`ConnectionError::FeatureMissing`],
     /// [`ConnectionError::TimedOut`], [`ConnectionError::System`].
     pub fn connect_with(

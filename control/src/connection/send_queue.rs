@@ -18,7 +18,7 @@ use crate::tcp;
 use crate::{ControlOperation, HandshakeError};
 
 /// Limit of bytes that wait during the handshake.
-const MEETING_QUEUE: usize = 2 * MAX_HANDSHAKE_MESSAGE;
+const HANDSHAKE_QUEUE_LIMIT: usize = 2 * MAX_HANDSHAKE_MESSAGE;
 /// Bytes of memory for a message of the handshake at first, with its head.
 const HANDSHAKE_SPACE: usize = 1024;
 
@@ -53,7 +53,7 @@ impl Outgoing {
         Outgoing {
             parts: VecDeque::new(),
             queued: 0,
-            queue_limit: MEETING_QUEUE,
+            queue_limit: HANDSHAKE_QUEUE_LIMIT,
             limit: MAX_HANDSHAKE_MESSAGE,
         }
     }

@@ -28,7 +28,7 @@ pub struct StreamOffer {
 
 /// A source's description of the stream that it has opened.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct StreamAnswer {
+pub struct StreamAccept {
     /// The source's half of the secret.
     pub share: Share,
     /// Whether the source permits a clear stream.

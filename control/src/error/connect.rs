@@ -94,7 +94,7 @@ pub enum ConnectionError {
     #[error(
         "no target listens on {address} ({found}): start one, for example with `farjump serve --listen {address}`"
     )]
-    NobodyListens {
+    NotListening {
         /// The address.
         address: PeerAddress,
         /// The thing that is there instead.

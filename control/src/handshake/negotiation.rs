@@ -119,7 +119,11 @@ impl LocalEndpoint {
 
     /// Drops the arrival rules that do not hold between this endpoint and the peer's. For the process that
     /// learns of the peer's endpoint before it describes its own.
-    pub(crate) fn narrow(&mut self, peer: &PeerIdentity, end: &EndpointInfo) -> Result<(), HandshakeError> {
+    pub(crate) fn narrow(
+        &mut self,
+        peer: &PeerIdentity,
+        endpoint: &EndpointInfo,
+    ) -> Result<(), HandshakeError> {
         if end.transport == self.transport {
             let narrowed = self.opening.arrival_with(&end.address);
             self.rules &= narrowed.map_err(|error| error.with_peer(peer.to_string()))?;
@@ -149,14 +153,14 @@ impl LocalEndpoint {
             max_frame: self.max_frame,
             region_len: self.region_len as u64,
         };
-        use_it(end, &address.descriptors)
+        use_it(endpoint, &address.descriptors)
     }
 
     /// Returns the rule for this endpoint and the peer's, and checks the peer's numbers.
     pub(crate) fn agree(
         &self,
         peer: &PeerIdentity,
-        end: &EndpointInfo,
+        endpoint: &EndpointInfo,
     ) -> Result<ArrivalRules, HandshakeError> {
         let terms = |fault| Err(HandshakeError::Terms { peer: peer.to_string(), fault });
         if end.transport != self.transport {
@@ -187,7 +191,7 @@ impl LocalEndpoint {
     pub(crate) fn join(
         self,
         peer: &PeerIdentity,
-        end: EndpointInfo,
+        endpoint: EndpointInfo,
         descriptors: Vec<DeferredFd>,
         rule: ArrivalRules,
         stream: Option<Joining>,
@@ -236,7 +240,7 @@ impl LocalEndpoint {
 pub(crate) struct Connect {
     pub(crate) own_endpoint: LocalEndpoint,
     /// The peer's endpoint, and the descriptors that came with it.
-    pub(crate) end: EndpointInfo,
+    pub(crate) endpoint: EndpointInfo,
     pub(crate) descriptors: Vec<DeferredFd>,
     /// The stream for frames, if any.
     pub(crate) stream: Option<Joining>,
@@ -257,7 +261,7 @@ impl Connect {
         let stream = self.stream.as_ref().and_then(|stream| stream.descriptor.try_clone().ok());
         let joined = self.own_endpoint.join(
             control.peer(),
-            self.end,
+            self.endpoint,
             self.descriptors,
             self.rule,
             self.stream,

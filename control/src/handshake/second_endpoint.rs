@@ -43,7 +43,7 @@ impl SecondEndpoint {
     ///
     /// # Errors
     /// [`HandshakeError::Transport`] when the two endpoints cannot be connected.
-    pub fn adapt_to(&mut self, peer: &PeerIdentity, end: &EndpointInfo) -> Result<(), HandshakeError> {
+    pub fn adapt_to(&mut self, peer: &PeerIdentity, endpoint: &EndpointInfo) -> Result<(), HandshakeError> {
         self.0.narrow(peer, end)
     }
 
@@ -62,11 +62,11 @@ impl SecondEndpoint {
     pub fn join(
         self,
         peer: &PeerIdentity,
-        end: EndpointInfo,
+        endpoint: EndpointInfo,
         descriptors: Vec<DeferredFd>,
         deadline: Instant,
     ) -> Result<Joined, HandshakeError> {
         let rule = self.0.agree(peer, &end)?;
-        self.0.join(peer, end, descriptors, rule, None, deadline)
+        self.0.join(peer, endpoint, descriptors, rule, None, deadline)
     }
 }

@@ -61,7 +61,7 @@ pub fn connect_target(
         };
         let mut offered: Vec<_> = transports.iter_mut().filter(left).collect();
         let mut chosen = None;
-        match meet_once(address, &mut offered, options, deadline, &mut chosen) {
+        match connect_once(address, &mut offered, options, deadline, &mut chosen) {
             Ok(handshake) => return Ok(Handshake { passed_over, ..handshake }),
             Err(error) => match chosen.filter(|_| offered.len() > 1 && lies_in_the_transport(&error)) {
                 Some(transport) => {
@@ -88,7 +88,7 @@ fn lies_in_the_transport(error: &HandshakeError) -> bool {
 }
 
 /// Connects over the first of `transports` that the target has too; `chosen` becomes its name.
-fn meet_once(
+fn connect_once(
     address: &PeerAddress,
     transports: &mut [&mut Box<dyn Transport>],
     options: &SourceOptions,
@@ -169,7 +169,7 @@ fn agree(
         Err(error) => return Err(error),
     }
     let (welcome, descriptors) = next(control, deadline, HandshakeEvent::Welcome)?;
-    let Message::Welcome { epoch, cpu, pid, program, end, stream: offer } = welcome else {
+    let Message::Welcome { epoch, cpu, pid, program, endpoint, stream: offer } = welcome else {
         return Err(out_of_order(control, "Welcome", &welcome));
     };
     control.introduce(&program, pid);
@@ -196,10 +196,11 @@ fn agree(
             return Err(HandshakeError::Terms { peer: control.peer().to_string(), fault });
         }
     };
-    own_endpoint
-        .with_info(|end, descriptors| control.send(&Message::Ready { end, stream: answer }, descriptors))?;
+    own_endpoint.with_info(|endpoint, descriptors| {
+        control.send(&Message::Ready { endpoint, stream: answer }, descriptors)
+    })?;
     let role = Role::Source;
-    Ok(Connect { own_endpoint, end, descriptors, stream, role, rule, epoch, peer_cpu, deadline })
+    Ok(Connect { own_endpoint, endpoint, descriptors, stream, role, rule, epoch, peer_cpu, deadline })
 }
 
 /// Receives the next message of the handshake; a rejection is an error.

@@ -9,14 +9,14 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
-use farjump_core::transport::{Secret, Side, Stream};
+use farjump_core::transport::{Secret, Stream, StreamRole};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use zeroize::Zeroize;
 
 use crate::address::PeerAddress;
 use crate::connection::preamble::{PREFIX_LEN, stream_prefix};
-use crate::connection::stream_offer::{OPENING_LEN, Share, StreamAnswer, StreamOffer, draw};
+use crate::connection::stream_offer::{OPENING_LEN, Share, StreamAccept, StreamOffer, draw};
 use crate::connection::{Control, check_owner, connect_unix};
 use crate::error::system;
 use crate::peer_identity::PeerIdentity;
@@ -35,7 +35,7 @@ pub(crate) struct Shares {
 /// A stream whose opening both processes know, before a transport gets it.
 pub(crate) struct Joining {
     pub(crate) descriptor: OwnedFd,
-    pub(crate) side: Side,
+    pub(crate) role: StreamRole,
     pub(crate) token: [u8; Stream::TOKEN],
     /// `None` for a clear stream.
     pub(crate) shares: Option<Shares>,
@@ -52,7 +52,7 @@ impl Joining {
             bytes.zeroize();
             secret
         });
-        Stream { descriptor: self.descriptor, side: self.side, token: self.token, secret }
+        Stream { descriptor: self.descriptor, role: self.role, token: self.token, secret }
     }
 }
 
@@ -116,10 +116,10 @@ impl AwaitedStream {
 
     /// Returns the stream, if it has come. It is encrypted like the control connection, unless both processes
     /// permit a clear one.
-    pub(crate) fn join(self, reply: StreamAnswer, is_sealed: bool) -> Option<Joining> {
+    pub(crate) fn join(self, reply: StreamAccept, is_sealed: bool) -> Option<Joining> {
         let sealed = is_sealed && !(self.clear && reply.clear);
         let shares = sealed.then_some(Shares { target: self.share, source: reply.share });
-        Some(Joining { descriptor: self.came?, side: Side::Target, token: self.token, shares })
+        Some(Joining { descriptor: self.came?, role: StreamRole::Target, token: self.token, shares })
     }
 }
 
@@ -135,7 +135,7 @@ pub(crate) fn open(
     address: &PeerAddress,
     offer: StreamOffer,
     deadline: Instant,
-) -> Result<(Joining, StreamAnswer), HandshakeError> {
+) -> Result<(Joining, StreamAccept), HandshakeError> {
     let descriptor = match (address, control.peer().address) {
         (PeerAddress::Unix(_) | PeerAddress::Abstract(_), None) => {
             let socket = connect_unix(address, deadline)?;
@@ -161,10 +161,10 @@ pub(crate) fn open(
         Ok(_) => return Err(failed(io::ErrorKind::WriteZero.into())),
         Err(error) => return Err(failed(error.into())),
     }
-    let reply = StreamAnswer { share: Share::draw()?, clear: control.is_clear_willing() };
+    let reply = StreamAccept { share: Share::draw()?, clear: control.is_clear_willing() };
     let sealed = control.is_sealed() && !(offer.clear && reply.clear);
     let shares = sealed.then(|| Shares { target: offer.share, source: reply.share.clone() });
-    Ok((Joining { descriptor, side: Side::Source, token: offer.token, shares }, reply))
+    Ok((Joining { descriptor, role: StreamRole::Source, token: offer.token, shares }, reply))
 }
 
 #[cfg(test)]

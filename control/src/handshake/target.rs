@@ -10,7 +10,7 @@ use farjump_os::deferred_close::DeferredFd;
 use crate::admin::connection::AdminConnection;
 use crate::admin::messages::AdminRequest;
 use crate::connection::message::{MAX_MESSAGE, MAX_TRANSPORT_NAME, MAX_TRANSPORTS, Message};
-use crate::connection::stream_offer::StreamAnswer;
+use crate::connection::stream_offer::StreamAccept;
 use crate::connection::{Control, Role, out_of_order, rejected, send_reason};
 use crate::handshake::first_bytes::{First, Nature};
 use crate::handshake::negotiation::{Connect, Handshake, LocalEndpoint, peer_cpu};
@@ -69,7 +69,7 @@ enum State {
     /// `Welcome` was sent; waits for `Ready`.
     Welcomed { own_endpoint: LocalEndpoint, peer_cpu: Cpu },
     /// `Ready` came, with this reply if a stream is awaited; waits for the stream.
-    Ready { connect: Box<Connect>, reply: Option<StreamAnswer> },
+    Ready { connect: Box<Connect>, reply: Option<StreamAccept> },
     /// The handshake has ended.
     Over,
 }
@@ -276,7 +276,7 @@ impl Arrival {
                     let own_endpoint = self.welcome(control, &offered, transports)?;
                     self.state = State::Welcomed { own_endpoint, peer_cpu };
                 }
-                (State::Welcomed { own_endpoint, peer_cpu }, Message::Ready { end, stream: reply }) => {
+                (State::Welcomed { own_endpoint, peer_cpu }, Message::Ready { endpoint, stream: reply }) => {
                     if reply.is_some() != own_endpoint.has_stream() {
                         let transport = own_endpoint.transport().to_owned();
                         let fault = ParameterFault::StreamMismatch { has_stream: reply.is_some(), transport };
@@ -286,7 +286,7 @@ impl Arrival {
                     let (role, epoch, deadline) = (Role::Target, self.options.epoch, self.deadline);
                     let connect = Box::new(Connect {
                         own_endpoint,
-                        end,
+                        endpoint,
                         descriptors,
                         stream: None,
                         role,
@@ -422,7 +422,7 @@ impl Arrival {
         own_endpoint.with_info(|end, descriptors| {
             let (epoch, cpu, pid) = (self.options.epoch, self.options.cpu.encode(), std::process::id());
             let program = self.options.program.clone();
-            control.send(&Message::Welcome { epoch, cpu, pid, program, end, stream }, descriptors)
+            control.send(&Message::Welcome { epoch, cpu, pid, program, endpoint, stream }, descriptors)
         })?;
         Ok(own_endpoint)
     }

@@ -22,12 +22,12 @@ fn encoded(request: AdminRequest) -> Vec<u8> {
 }
 
 /// The bytes of a target that sends this body first.
-fn answering(body: &[u8]) -> Vec<u8> {
+fn bytes_of_target(body: &[u8]) -> Vec<u8> {
     [&PREAMBLE[..], &framed_body(body, 0)].concat()
 }
 
 /// Accepts the next process, which sends an admin request.
-fn asked(listener: &Listener) -> Result<AdminConnection, HandshakeError> {
+fn accept_request(listener: &Listener) -> Result<AdminConnection, HandshakeError> {
     let mut arrival = Arrival::new(accept(listener)?, target_options());
     loop {
         match arrival.advance(&mut shm())? {
@@ -52,7 +52,7 @@ fn a_response_longer_than_the_socket_buffer_arrives_whole_in_pieces() {
     let listener = place.listener();
     let address = place.address();
     let source = thread::spawn(move || admin_request(&address, AdminRequest::Store, far()));
-    let mut connection = asked(&listener).unwrap();
+    let mut connection = accept_request(&listener).unwrap();
     assert_eq!(
         (connection.request().clone(), connection.peer().pid),
         (AdminRequest::Store, std::process::id())
@@ -100,7 +100,7 @@ fn a_second_admin_request_during_the_response_is_an_error() {
     let listener = place.listener();
     let mut stream = UnixStream::connect(place.path()).unwrap();
     stream.write_all(&beginning(&Message::AdminRequest(AdminRequest::Store))).unwrap();
-    let mut connection = asked(&listener).unwrap();
+    let mut connection = accept_request(&listener).unwrap();
     connection.respond(&long()).unwrap();
     assert!(!connection.advance().unwrap());
     stream.write_all(&encoded(AdminRequest::DropAll)).unwrap();
@@ -123,7 +123,7 @@ fn invalid_admin_requests_are_refused_with_the_fault() {
     for (what, bytes, words) in cases {
         let mut stream = UnixStream::connect(place.path()).unwrap();
         stream.write_all(&[&PREAMBLE[..], &bytes].concat()).unwrap();
-        let error = asked(&listener).unwrap_err();
+        let error = accept_request(&listener).unwrap_err();
         assert!(error.to_string().contains(words), "{what}: {error}");
         let mut reported = Vec::new();
         stream.read_to_end(&mut reported).unwrap();
@@ -140,7 +140,7 @@ fn an_admin_request_after_hello_ends_the_handshake() {
     let hello = Message::Hello { cpu: cpu(), pid: 1, program: "p".into(), transports: vec!["shm".into()] };
     source.send(&hello, &[]).unwrap();
     source.send(&Message::AdminRequest(AdminRequest::DropAll), &[]).unwrap();
-    let error = asked(&listener).unwrap_err();
+    let error = accept_request(&listener).unwrap_err();
     assert!(error.to_string().contains("sent AdminRequest where Ready was due"), "{error}");
 }
 
@@ -189,11 +189,15 @@ fn a_missing_or_malformed_admin_response_is_a_specific_error() {
     let cases: [(&str, Vec<u8>, &str); 7] = [
         ("another program", b"220 mail.example\r\n".to_vec(), "does not speak farjump"),
         ("nothing", vec![], "is gone"),
-        ("half an answer", answering(&[19, 4, 1, 0, 0, 0])[..PREAMBLE.len() + 11].to_vec(), "in the middle"),
-        ("nonsense", answering(&[19, 2, 99, 99]), "does not decode"),
-        ("too much", answering(&[19, 4, 1, 0, 0, 0]), "goes on for 1 byte behind a whole response"),
-        ("something else", answering(&[3]), "sent Go where AdminResponse was due"),
-        ("a refusal", answering(&[4, 7, 4, b'b', b'u', b's', b'y']), "refused: busy"),
+        (
+            "half an answer",
+            bytes_of_target(&[19, 4, 1, 0, 0, 0])[..PREAMBLE.len() + 11].to_vec(),
+            "in the middle",
+        ),
+        ("nonsense", bytes_of_target(&[19, 2, 99, 99]), "does not decode"),
+        ("too much", bytes_of_target(&[19, 4, 1, 0, 0, 0]), "goes on for 1 byte behind a whole response"),
+        ("something else", bytes_of_target(&[3]), "sent Go where AdminResponse was due"),
+        ("a refusal", bytes_of_target(&[4, 7, 4, b'b', b'u', b's', b'y']), "refused: busy"),
     ];
     for (what, bytes, words) in cases {
         let error = thread::scope(|scope| {

@@ -79,7 +79,7 @@ fn said(message: &Message, descriptors: u8) -> Vec<u8> {
     [&PREAMBLE[..], &framed(message, descriptors)].concat()
 }
 
-fn end() -> EndpointInfo {
+fn endpoint_info() -> EndpointInfo {
     EndpointInfo {
         transport: "shm".into(),
         address: [&[2, 0, 0, 0, 0, 0, 0, 0][..], &8192_u64.to_le_bytes()].concat(),
@@ -132,73 +132,64 @@ fn another_users_stuck_descriptors_are_refused_and_the_next_source_connects() {
     if !has_other_users() {
         return;
     }
-    alone(
-        "another_users_stuck_descriptors_are_refused_and_the_next_source_connects",
-        || {
-            let place = Place::new();
-            let listener = place.listener();
-            open_for_all(&place);
-            let (mut source, mut target) = handshake_over(&place, &listener);
-            for count in [1, 8, 253] {
-                let stuck = Stuck::new();
-                let (stream, _other) = as_other(|| {
-                    let stream = UnixStream::connect(place.path()).unwrap();
-                    let other = stuck.pass(&stream, &said(&hello(), 0), count, SendFlags::empty());
-                    (stream, other)
-                });
-                let error = accept(&listener).unwrap_err();
-                assert!(matches!(error, HandshakeError::OtherUser { uid: OTHER, .. }), "{error}");
-                let mut reported = Control::from_stream(stream).unwrap();
-                assert!(matches!(
-                    next(&mut reported),
-                    Ok(Message::Reject { cause: RejectCause::OtherUser, .. })
-                ));
-                handshake_over(&place, &listener);
-            }
-            source.control.send(&Message::Bye, &[]).unwrap();
-            assert_eq!(next(&mut target.control).unwrap(), Message::Bye);
-        },
-    );
+    alone("another_users_stuck_descriptors_are_refused_and_the_next_source_connects", || {
+        let place = Place::new();
+        let listener = place.listener();
+        open_for_all(&place);
+        let (mut source, mut target) = handshake_over(&place, &listener);
+        for count in [1, 8, 253] {
+            let stuck = Stuck::new();
+            let (stream, _other) = as_other(|| {
+                let stream = UnixStream::connect(place.path()).unwrap();
+                let other = stuck.pass(&stream, &said(&hello(), 0), count, SendFlags::empty());
+                (stream, other)
+            });
+            let error = accept(&listener).unwrap_err();
+            assert!(matches!(error, HandshakeError::OtherUser { uid: OTHER, .. }), "{error}");
+            let mut reported = Control::from_stream(stream).unwrap();
+            assert!(matches!(next(&mut reported), Ok(Message::Reject { cause: RejectCause::OtherUser, .. })));
+            handshake_over(&place, &listener);
+        }
+        source.control.send(&Message::Bye, &[]).unwrap();
+        assert_eq!(next(&mut target.control).unwrap(), Message::Bye);
+    });
 }
 
 #[test]
 fn stuck_descriptors_beside_a_hello_end_only_that_handshake() {
-    alone(
-        "stuck_descriptors_beside_a_hello_end_only_that_handshake",
-        || {
-            let place = Place::new();
-            let listener = place.listener();
-            // With as many as a message may have, as many as the system delivers, and out of band, where
-            // inattentive receivers have the system close them.
-            let ways = [
-                (1, SendFlags::empty()),
-                (8, SendFlags::empty()),
-                (253, SendFlags::empty()),
-                (1, SendFlags::OOB),
-            ];
-            for (count, flags) in ways {
-                for announced in [0, count.min(8) as u8] {
-                    let stream = UnixStream::connect(place.path()).unwrap();
-                    let other = match flags {
-                        SendFlags::OOB => {
-                            // The last byte sent is the one out of band.
-                            let other = Stuck::new().pass(&stream, &PREAMBLE[..1], 1, flags);
-                            (&stream).write_all(&said(&hello(), announced)[1..]).unwrap();
-                            other
-                        }
-                        _ => Stuck::new().pass(&stream, &said(&hello(), announced), count, flags),
-                    };
-                    let error = arrive(&listener).expect_err("it was accepted");
-                    assert!(
-                        matches!(error, HandshakeError::Descriptors { .. }),
-                        "{count}, {announced} announced: {error}"
-                    );
-                    handshake_over(&place, &listener);
-                    drop(other);
-                }
+    alone("stuck_descriptors_beside_a_hello_end_only_that_handshake", || {
+        let place = Place::new();
+        let listener = place.listener();
+        // With as many as a message may have, as many as the system delivers, and out of band, where
+        // inattentive receivers have the system close them.
+        let ways = [
+            (1, SendFlags::empty()),
+            (8, SendFlags::empty()),
+            (253, SendFlags::empty()),
+            (1, SendFlags::OOB),
+        ];
+        for (count, flags) in ways {
+            for announced in [0, count.min(8) as u8] {
+                let stream = UnixStream::connect(place.path()).unwrap();
+                let other = match flags {
+                    SendFlags::OOB => {
+                        // The last byte sent is the one out of band.
+                        let other = Stuck::new().pass(&stream, &PREAMBLE[..1], 1, flags);
+                        (&stream).write_all(&said(&hello(), announced)[1..]).unwrap();
+                        other
+                    }
+                    _ => Stuck::new().pass(&stream, &said(&hello(), announced), count, flags),
+                };
+                let error = arrive(&listener).expect_err("it was accepted");
+                assert!(
+                    matches!(error, HandshakeError::Descriptors { .. }),
+                    "{count}, {announced} announced: {error}"
+                );
+                handshake_over(&place, &listener);
+                drop(other);
             }
-        },
-    );
+        }
+    });
 }
 
 #[test]
@@ -266,7 +257,7 @@ fn squatted<T>(
 }
 
 /// Connects as a source with some seconds of time. After them the watchdog ends the test.
-fn meet_soon(address: &PeerAddress) -> Result<(), HandshakeError> {
+fn connect_soon(address: &PeerAddress) -> Result<(), HandshakeError> {
     let deadline = Instant::now() + Duration::from_secs(20);
     connect_target(address, &mut shm(), &source_options(), deadline).map(drop)
 }
@@ -279,7 +270,7 @@ fn a_source_reads_nothing_of_another_user_that_squats_its_targets_path() {
     alone("a_source_reads_nothing_of_another_user_that_squats_its_targets_path", || {
         // A process that read this would report that it is not farjump.
         let garbage = || b"GET / HTTP/1.1".to_vec();
-        let error = squatted(true, garbage(), meet_soon);
+        let error = squatted(true, garbage(), connect_soon);
         assert!(matches!(error, HandshakeError::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
         let error = squatted(true, garbage(), |address| {
             admin_request(address, AdminRequest::Stats, Instant::now() + Duration::from_secs(20))
@@ -292,19 +283,26 @@ fn a_source_reads_nothing_of_another_user_that_squats_its_targets_path() {
 fn a_target_passing_stuck_descriptors_fails_the_handshake_without_delay() {
     alone("a_target_passing_stuck_descriptors_fails_the_handshake_without_delay", || {
         let welcome = |transport: &str| {
-            let end = EndpointInfo { transport: transport.into(), ..end() };
+            let endpoint = EndpointInfo { transport: transport.into(), ..endpoint_info() };
             said(
-                &Message::Welcome { epoch: 1, cpu: cpu(), pid: 1, program: "liar".into(), end, stream: None },
+                &Message::Welcome {
+                    epoch: 1,
+                    cpu: cpu(),
+                    pid: 1,
+                    program: "liar".into(),
+                    endpoint,
+                    stream: None,
+                },
                 2,
             )
         };
         // Unannounced, and with a transport that was not offered.
-        let error = squatted(false, said(&Message::Go, 0), meet_soon);
+        let error = squatted(false, said(&Message::Go, 0), connect_soon);
         assert!(matches!(error, HandshakeError::Descriptors { .. }), "{error}");
-        let error = squatted(false, welcome("ucx-am"), meet_soon);
+        let error = squatted(false, welcome("ucx-am"), connect_soon);
         assert!(matches!(error, HandshakeError::Terms { .. }), "{error}");
         // Instead of a region and a doorbell.
-        let error = squatted(false, welcome("shm"), meet_soon);
+        let error = squatted(false, welcome("shm"), connect_soon);
         assert!(matches!(error, HandshakeError::Transport(_)), "{error}");
     });
 }
@@ -352,7 +350,9 @@ fn stuck_descriptors_beside_a_ready_end_only_that_handshake() {
             let liar = scope.spawn(|| {
                 let stream = UnixStream::connect(place.path()).unwrap();
                 (&stream).write_all(&said(&hello(), 0)).unwrap();
-                let ready = said(&Message::Ready { end: end(), stream: None }, 2)[PREAMBLE.len()..].to_vec();
+                let ready = said(&Message::Ready { endpoint: endpoint_info(), stream: None }, 2)
+                    [PREAMBLE.len()..]
+                    .to_vec();
                 let other = Stuck::new().pass(&stream, &ready, 2, SendFlags::empty());
                 (stream, other)
             });

@@ -13,7 +13,7 @@ use farjump_fixtures::control::{Place, controls, handshake_pair, next};
 use farjump_fixtures::watchdog::Watchdog;
 use rustix::io::{FdFlags, fcntl_getfd};
 
-fn end(address: Vec<u8>) -> EndpointInfo {
+fn endpoint_info(address: Vec<u8>) -> EndpointInfo {
     EndpointInfo {
         transport: "shm".into(),
         address,
@@ -67,7 +67,10 @@ fn each_message_gets_its_own_descriptors_however_the_bytes_are_cut() {
     while received < 300 {
         while sent < 300 {
             let borrowed: Vec<_> = files[..sent % 9].iter().map(AsFd::as_fd).collect();
-            let message = Message::Ready { end: end(vec![sent as u8; sent * 7919 % 60_000]), stream: None };
+            let message = Message::Ready {
+                endpoint: endpoint_info(vec![sent as u8; sent * 7919 % 60_000]),
+                stream: None,
+            };
             match one.send(&message, &borrowed) {
                 Ok(()) => sent += 1,
                 Err(HandshakeError::Congested { .. }) => break,
@@ -77,7 +80,10 @@ fn each_message_gets_its_own_descriptors_however_the_bytes_are_cut() {
         while let Some((message, descriptors)) = other.recv().unwrap() {
             assert_eq!(
                 message,
-                Message::Ready { end: end(vec![received as u8; received * 7919 % 60_000]), stream: None }
+                Message::Ready {
+                    endpoint: endpoint_info(vec![received as u8; received * 7919 % 60_000]),
+                    stream: None
+                }
             );
             assert_eq!(descriptors.len(), received % 9);
             for (descriptor, file) in descriptors.iter().zip(&files) {
@@ -96,7 +102,7 @@ fn descriptors_go_with_an_end_only_and_eight_at_most() {
     let file: OwnedFd = tempfile::tempfile().unwrap().into();
     let nine = [file.as_fd(); MAX_DESCRIPTORS + 1];
     assert!(one.send(&Message::Go, &nine[..1]).is_err());
-    assert!(one.send(&Message::Ready { end: end(Vec::new()), stream: None }, &nine).is_err());
+    assert!(one.send(&Message::Ready { endpoint: endpoint_info(Vec::new()), stream: None }, &nine).is_err());
     one.send(&Message::Go, &[]).unwrap();
     assert_eq!(next(&mut other).unwrap(), Message::Go, "something of the failed messages was sent");
 }

@@ -216,7 +216,7 @@ fn a_source_with_an_invalid_cpu_is_refused_with_the_fault() {
 }
 
 /// An endpoint as an honest target describes its own.
-fn honest_end() -> EndpointInfo {
+fn honest_endpoint() -> EndpointInfo {
     EndpointInfo {
         transport: "shm".into(),
         address: Vec::new(),
@@ -231,9 +231,10 @@ fn honest_end() -> EndpointInfo {
 #[test]
 fn a_target_with_an_invalid_cpu_is_refused_with_the_fault() {
     for (cpu, fault) in false_cpus() {
-        let end = honest_end();
-        let message = Message::Welcome { epoch: 1, cpu, pid: 1, program: "liar".into(), end, stream: None };
-        let error = source_told(beginning(&message));
+        let end = honest_endpoint();
+        let message =
+            Message::Welcome { epoch: 1, cpu, pid: 1, program: "liar".into(), endpoint, stream: None };
+        let error = error_at_source(beginning(&message));
         assert!(matches!(error, HandshakeError::Terms { .. }), "{error}");
         assert!(error.to_string().contains(fault), "{fault}: {error}");
     }
@@ -273,13 +274,15 @@ fn descriptors_that_are_too_many_unannounced_or_missing_are_refused_and_closed()
 }
 
 /// Sends an honest hello and reads the welcome; then `ready` makes a lie of the source's honest endpoint.
-fn ready_told(
+fn error_of_ready(
     ready: impl FnOnce(EndpointInfo, &UnixStream, &dyn UnconnectedEndpoint) + Send,
 ) -> HandshakeError {
     let lie = |stream: &mut UnixStream| {
         let mut control = Control::from_stream(stream.try_clone().unwrap()).unwrap();
         control.send(&hello(), &[]).unwrap();
-        let Message::Welcome { end: theirs, .. } = next(&mut control).unwrap() else { panic!("no welcome") };
+        let Message::Welcome { endpoint: theirs, .. } = next(&mut control).unwrap() else {
+            panic!("no welcome")
+        };
         let opening = Shm.open(&OpenRequest::new(SOURCE_REGION, 4096)).unwrap();
         let end = EndpointInfo {
             address: opening.address().bytes,
@@ -303,25 +306,25 @@ fn honest(opening: &dyn UnconnectedEndpoint) -> [OwnedFd; 2] {
 
 fn send_ready(stream: &UnixStream, end: EndpointInfo, descriptors: &[OwnedFd]) {
     let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
-    let ready = framed(&Message::Ready { end, stream: None }, descriptors.len() as u8);
+    let ready = framed(&Message::Ready { endpoint, stream: None }, descriptors.len() as u8);
     send_with(stream, &ready, &borrowed, NO_FLAGS).unwrap();
 }
 
 #[test]
 fn a_region_other_than_stated_is_refused() {
-    let error = ready_told(|mut end, stream, opening| {
+    let error = error_of_ready(|mut end, stream, opening| {
         end.region_len += 4096;
         send_ready(stream, end, &honest(opening));
     });
     assert!(matches!(error, HandshakeError::Terms { .. }), "{error}");
-    let error = ready_told(|mut end, stream, opening| {
+    let error = error_of_ready(|mut end, stream, opening| {
         let stated = end.region_len + 4096;
         end.address[8..].copy_from_slice(&stated.to_le_bytes());
         send_ready(stream, end, &honest(opening));
     });
     assert!(error.to_string().contains("is stated to be 16384 bytes long and is 12288"), "{error}");
     for stated in [0, 1, u64::MAX, 1 << 40] {
-        let error = ready_told(move |mut end, stream, opening| {
+        let error = error_of_ready(move |mut end, stream, opening| {
             end.address[8..].copy_from_slice(&u64::to_le_bytes(stated));
             send_ready(stream, end, &honest(opening));
         });
@@ -331,7 +334,7 @@ fn a_region_other_than_stated_is_refused() {
 
 #[test]
 fn a_memfd_that_could_shrink_is_refused() {
-    let error = ready_told(|end, stream, opening| {
+    let error = error_of_ready(|end, stream, opening| {
         let memfd = memfd_create("liar", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         rustix::fs::fallocate(&memfd, rustix::fs::FallocateFlags::empty(), 0, SOURCE_REGION as u64).unwrap();
         let [_, doorbell] = honest(opening);
@@ -343,7 +346,7 @@ fn a_memfd_that_could_shrink_is_refused() {
 #[test]
 fn descriptors_of_a_wrong_kind_or_number_are_refused_and_closed() {
     let (reader, writer) = rustix::pipe::pipe().unwrap();
-    let error = ready_told(|end, stream, opening| {
+    let error = error_of_ready(|end, stream, opening| {
         let [_, doorbell] = honest(opening);
         send_ready(stream, end, &[writer, doorbell]);
     });
@@ -351,29 +354,29 @@ fn descriptors_of_a_wrong_kind_or_number_are_refused_and_closed() {
     assert!(is_closed(reader));
 
     let (reader, writer) = rustix::pipe::pipe().unwrap();
-    let error = ready_told(|end, stream, opening| {
+    let error = error_of_ready(|end, stream, opening| {
         let [memfd, _] = honest(opening);
         send_ready(stream, end, &[memfd, writer]);
     });
     assert!(error.to_string().contains("its doorbell is no Unix datagram socket"), "{error}");
     assert!(is_closed(reader));
 
-    let error = ready_told(|end, stream, opening| {
+    let error = error_of_ready(|end, stream, opening| {
         let [memfd, doorbell] = honest(opening);
         send_ready(stream, end, &[doorbell, memfd]);
     });
     assert!(error.to_string().contains("no memfd"), "{error}");
 
     let (reader, writer) = rustix::pipe::pipe().unwrap();
-    let error = ready_told(|end, stream, opening| {
+    let error = error_of_ready(|end, stream, opening| {
         let [memfd, doorbell] = honest(opening);
         send_ready(stream, end, &[memfd, doorbell, writer]);
     });
     assert!(error.to_string().contains("3 descriptors came"), "{error}");
     assert!(is_closed(reader));
 
-    let error = ready_told(|end, stream, _| {
-        (&*stream).write_all(&framed(&Message::Ready { end, stream: None }, 2)).unwrap();
+    let error = error_of_ready(|end, stream, _| {
+        (&*stream).write_all(&framed(&Message::Ready { endpoint, stream: None }, 2)).unwrap();
     });
     assert!(matches!(error, HandshakeError::Descriptors { found: 0, expected: 2, .. }), "{error}");
 }
@@ -381,7 +384,7 @@ fn descriptors_of_a_wrong_kind_or_number_are_refused_and_closed() {
 #[test]
 fn an_end_that_cannot_be_is_refused() {
     let with = |change: fn(&mut EndpointInfo)| {
-        ready_told(move |mut end, stream, opening| {
+        error_of_ready(move |mut end, stream, opening| {
             change(&mut end);
             send_ready(stream, end, &honest(opening));
         })
@@ -399,7 +402,7 @@ fn an_end_that_cannot_be_is_refused() {
 }
 
 /// Returns the error of a source whose target first sends `lie` and then waits until the source has closed.
-fn source_told(lie: Vec<u8>) -> HandshakeError {
+fn error_at_source(lie: Vec<u8>) -> HandshakeError {
     let place = Place::new();
     let listener = UnixListener::bind(place.path()).unwrap();
     thread::scope(|scope| {
@@ -416,23 +419,23 @@ fn source_told(lie: Vec<u8>) -> HandshakeError {
 
 #[test]
 fn a_target_that_lies_is_refused_by_the_source() {
-    let end = honest_end();
+    let end = honest_endpoint();
     let welcome = |end: EndpointInfo| {
         let message =
-            Message::Welcome { epoch: 1, cpu: cpu(), pid: 1, program: "liar".into(), end, stream: None };
+            Message::Welcome { epoch: 1, cpu: cpu(), pid: 1, program: "liar".into(), endpoint, stream: None };
         beginning(&message)
     };
-    let error = source_told(b"HTTP/1.1 400 Bad Request\r\n".to_vec());
+    let error = error_at_source(b"HTTP/1.1 400 Bad Request\r\n".to_vec());
     assert!(matches!(error, HandshakeError::NotFarjump { .. }), "{error}");
-    let error = source_told([&MAGIC[..], &[9, 0, 0, 0]].concat());
+    let error = error_at_source([&MAGIC[..], &[9, 0, 0, 0]].concat());
     assert!(matches!(error, HandshakeError::Version { theirs: 9, .. }), "{error}");
-    let error = source_told(Vec::new());
+    let error = error_at_source(Vec::new());
     assert!(matches!(error, HandshakeError::PeerGone { .. }), "{error}");
-    let error = source_told(beginning(&Message::Go));
+    let error = error_at_source(beginning(&Message::Go));
     assert!(matches!(error, HandshakeError::OutOfOrder { expected: "Welcome", got: "Go", .. }), "{error}");
-    let error = source_told(welcome(EndpointInfo { transport: "\x1bother".into(), ..end.clone() }));
+    let error = error_at_source(welcome(EndpointInfo { transport: "\x1bother".into(), ..end.clone() }));
     assert!(error.to_string().contains("\"?other\", which was not offered"), "{error}");
-    let error = source_told(welcome(end));
+    let error = error_at_source(welcome(end));
     assert!(matches!(error, HandshakeError::Transport(_)), "{error}");
 }
 

@@ -90,7 +90,7 @@ fn a_socket_of_another_kind_is_in_use() {
     let place = Place::new();
     let _datagram = UnixDatagram::bind(place.path()).unwrap();
     assert!(matches!(Listener::bind(&place.address()), Err(ConnectionError::InUse { .. })));
-    assert!(matches!(Control::connect(&place.address(), far()), Err(ConnectionError::NobodyListens { .. })));
+    assert!(matches!(Control::connect(&place.address(), far()), Err(ConnectionError::NotListening { .. })));
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn a_folder_that_is_not_there_or_is_none_is_named() {
         assert!(error.to_string().contains(&named), "{error}");
         let error = Control::connect(&address, far()).unwrap_err();
         assert!(
-            matches!(error, ConnectionError::NobodyListens { found: NoListener::NoFolder, .. }),
+            matches!(error, ConnectionError::NotListening { found: NoListener::NoFolder, .. }),
             "{error}"
         );
     }
@@ -178,7 +178,7 @@ fn an_abstract_socket_makes_no_file_and_ends_with_its_listener() {
     let PeerAddress::Abstract(name) = &address else { panic!("{address}") };
     for _ in 0..2 {
         let error = Control::connect(&address, far()).unwrap_err();
-        assert!(matches!(error, ConnectionError::NobodyListens { found: NoListener::NoName, .. }), "{error}");
+        assert!(matches!(error, ConnectionError::NotListening { found: NoListener::NoName, .. }), "{error}");
         let listener = Listener::bind(&address).unwrap();
         assert!(!Path::new(&format!("@{name}")).exists() && !Path::new(name).exists());
         let taken = Listener::bind(&address).unwrap_err();
@@ -197,7 +197,7 @@ fn connecting_without_a_listener_names_a_missing_or_stale_socket() {
     let place = Place::new();
     let why = |text: &str| {
         let error = Control::connect(&place.address(), far()).unwrap_err();
-        assert!(matches!(error, ConnectionError::NobodyListens { .. }), "{error}");
+        assert!(matches!(error, ConnectionError::NotListening { .. }), "{error}");
         let shown = error.to_string();
         assert!(shown.contains(text) && shown.contains("farjump serve --listen unix:"), "{shown}");
     };

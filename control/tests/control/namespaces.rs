@@ -116,7 +116,7 @@ fn open_for_all(path: &Path, mode: u32) {
 }
 
 /// Returns whether to try namespaces without a map, and with one: only root may write a map of many users.
-fn ways() -> &'static [bool] {
+fn map_choices() -> &'static [bool] {
     match rustix::process::geteuid().is_root() {
         true => &[false, true],
         false => {
@@ -128,7 +128,7 @@ fn ways() -> &'static [bool] {
 
 #[test]
 fn a_keyless_target_in_a_namespace_hiding_users_rejects_every_source() {
-    for mapped in ways() {
+    for mapped in map_choices() {
         let place = Place::new();
         open_for_all(place.folder.path(), 0o777);
         for given in [place.address(), "tcp:127.0.0.1:0".parse().unwrap()] {
@@ -163,7 +163,7 @@ fn a_keyless_target_in_a_namespace_hiding_users_rejects_every_source() {
 
 #[test]
 fn a_keyless_source_in_a_namespace_hiding_users_sends_no_request() {
-    for mapped in ways() {
+    for mapped in map_choices() {
         let place = Place::new();
         open_for_all(place.folder.path(), 0o777);
         let unix = as_stranger(|| UnixListener::bind(place.path()).unwrap());

@@ -15,7 +15,7 @@ use farjump_fixtures::control::{accept, far, next};
 use farjump_fixtures::watchdog::Watchdog;
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::tcp::{REQUEST, RESPONSE, answer_one, asked, key, listener};
+use crate::tcp::{REQUEST, RESPONSE, admin_connection, key, listener, respond_once};
 
 /// Bytes that each process sends before the first message: preamble, length, handshake.
 const SOURCE_SHAKES: usize = 12 + 2 + 48;
@@ -80,7 +80,7 @@ fn between_until(
         let (near_too, far_too) = (near.try_clone().unwrap(), far.try_clone().unwrap());
         let there = scope.spawn(move || copy(near, far, from_source));
         let back = scope.spawn(move || copy(far_too, near_too, from_target));
-        let replied = answer_one(&listener);
+        let replied = respond_once(&listener);
         let outcome = (asking.join().unwrap(), replied);
         (outcome, there.join().unwrap(), back.join().unwrap())
     })
@@ -98,7 +98,7 @@ fn stranger(bytes: &[u8]) -> (HandshakeError, Vec<u8>) {
     let mut stream = TcpStream::connect(socket_address(&listener)).unwrap();
     stream.write_all(bytes).unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
-    let error = asked(accept(&listener).unwrap()).unwrap_err();
+    let error = admin_connection(accept(&listener).unwrap()).unwrap_err();
     let mut response = Vec::new();
     // A target that did not read all of it resets the connection, behind its response.
     let _ = stream.read_to_end(&mut response);
@@ -130,7 +130,7 @@ fn a_message_longer_than_a_packet_arrives_whole() {
     thread::scope(|scope| {
         let response =
             scope.spawn(|| admin_request_with(listener.address(), &key(9), AdminRequest::Store, far()));
-        let mut connection = asked(accept(&listener).unwrap()).unwrap();
+        let mut connection = admin_connection(accept(&listener).unwrap()).unwrap();
         connection.respond(&long).unwrap();
         while !connection.advance().unwrap() {
             poll(&mut [PollFd::new(&connection, PollFlags::OUT)], None).unwrap();

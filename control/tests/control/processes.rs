@@ -90,7 +90,7 @@ fn a_killed_target_is_gone_at_once_and_its_path_is_reusable() {
         match connect(&place.address()) {
             Ok(handshake) => break handshake,
             // It does not listen yet. The watchdog ends this if it never does.
-            Err(HandshakeError::Connect(ConnectionError::NobodyListens { .. })) => std::thread::yield_now(),
+            Err(HandshakeError::Connect(ConnectionError::NotListening { .. })) => std::thread::yield_now(),
             Err(error) => panic!("{error}"),
         }
     };

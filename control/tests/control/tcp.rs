@@ -33,8 +33,8 @@ pub(crate) fn listener(options: &TcpOptions) -> Listener {
 }
 
 /// Accepts the next process, which sends an admin request, and responds.
-pub(crate) fn answer_one(listener: &Listener) -> Result<(), HandshakeError> {
-    let mut connection = asked(accept(listener)?)?;
+pub(crate) fn respond_once(listener: &Listener) -> Result<(), HandshakeError> {
+    let mut connection = admin_connection(accept(listener)?)?;
     assert_eq!(*connection.request(), REQUEST);
     connection.respond(&RESPONSE)?;
     while !connection.advance()? {
@@ -44,7 +44,7 @@ pub(crate) fn answer_one(listener: &Listener) -> Result<(), HandshakeError> {
 }
 
 /// Returns the message of `control`, which must be an admin request.
-pub(crate) fn asked(control: Control) -> Result<AdminConnection, HandshakeError> {
+pub(crate) fn admin_connection(control: Control) -> Result<AdminConnection, HandshakeError> {
     let mut arrival = Arrival::new(control, target_options());
     loop {
         match arrival.advance(&mut shm())? {
@@ -87,7 +87,7 @@ fn loopback_admin_requests_succeed_over_ipv4_ipv6_and_a_host_name() {
         thread::scope(|scope| {
             let response =
                 scope.spawn(|| admin_request_with(&address, &TcpOptions::default(), REQUEST, far()));
-            answer_one(&listener).unwrap();
+            respond_once(&listener).unwrap();
             assert_eq!(response.join().unwrap().unwrap(), RESPONSE);
         });
     }
@@ -130,7 +130,7 @@ fn a_taken_port_and_one_without_a_listener_are_different_errors() {
     drop(taken);
     let error = Control::connect(&address, far()).unwrap_err();
     assert!(
-        matches!(error, ConnectionError::NobodyListens { .. }) && error.to_string().contains("refuses"),
+        matches!(error, ConnectionError::NotListening { .. }) && error.to_string().contains("refuses"),
         "{error}"
     );
 }
@@ -222,7 +222,7 @@ fn another_user_is_refused_on_loopback_unless_both_have_a_key() {
             as_other(|| {
                 // It admits every process: a target's check does not protect a source.
                 let (stream, _) = accept_raw(&theirs);
-                answer_raw(stream);
+                respond_raw(stream);
             });
         });
         let error = admin_request_with(&address, &TcpOptions::default(), REQUEST, far()).unwrap_err();
@@ -234,7 +234,7 @@ fn another_user_is_refused_on_loopback_unless_both_have_a_key() {
     thread::scope(|scope| {
         let source =
             scope.spawn(|| as_other(|| admin_request_with(keyed.address(), &key(3), REQUEST, far())));
-        answer_one(&keyed).unwrap();
+        respond_once(&keyed).unwrap();
         assert_eq!(source.join().unwrap().unwrap(), RESPONSE);
     });
 }
@@ -247,7 +247,7 @@ fn accept_raw(listener: &Listener) -> (TcpStream, std::net::SocketAddr) {
 }
 
 /// Responds to a request without reading it, until the peer closes.
-fn answer_raw(mut stream: TcpStream) {
+fn respond_raw(mut stream: TcpStream) {
     use std::io::{Read, Write};
     stream.set_nonblocking(false).unwrap();
     let bytes = postcard::to_stdvec(&RESPONSE).unwrap();

@@ -18,7 +18,7 @@ use farjump_control::{
     admin_request_with, connect_target,
 };
 use farjump_core::transport::{
-    Address, Capabilities, Endpoint, LocalAddress, OpenRequest, Secret, Side, Stream, Transport,
+    Address, Capabilities, Endpoint, LocalAddress, OpenRequest, Secret, Stream, StreamRole, Transport,
     TransportError, UnconnectedEndpoint,
 };
 use farjump_fixtures::control::{Place, accept, far, shm, source_options, target_options};
@@ -26,7 +26,7 @@ use farjump_fixtures::helper_process::{DONE, ROLE, again, path_of_helper};
 use farjump_transports::tcp::Tcp;
 use ring::hkdf::{HKDF_SHA256, Prk, Salt};
 
-use crate::tcp::{REQUEST, RESPONSE, answer_one, key, listener};
+use crate::tcp::{REQUEST, RESPONSE, key, listener, respond_once};
 
 /// Disguises the wanted keys, so that the search itself has none of them in memory.
 const MASK: u8 = 0x5a;
@@ -80,14 +80,17 @@ fn serving(path: &Path) -> (Listener, KeyFile) {
     (listener(&options), file)
 }
 
-fn ask_by(listener: &Listener, key: &Path) -> (Result<(), HandshakeError>, Result<(), HandshakeError>) {
+fn request_with_key(
+    listener: &Listener,
+    key: &Path,
+) -> (Result<(), HandshakeError>, Result<(), HandshakeError>) {
     thread::scope(|scope| {
         let source = scope.spawn(|| {
             let options = TcpOptions::default().with_key(Some(Key::read(key).unwrap()));
             admin_request_with(listener.address(), &options, REQUEST, far())
                 .map(|response| assert_eq!(response, RESPONSE))
         });
-        let target = answer_one(listener);
+        let target = respond_once(listener);
         (source.join().unwrap(), target)
     })
 }
@@ -97,10 +100,10 @@ fn use_keys(folder: &Path) {
     let [taken, other, file] = ["taken", "other", "file"].map(|name| folder.join(name));
     let (mut listener, mut watched) = serving(&file);
     for _ in 0..3 {
-        let (source, target) = ask_by(&listener, &taken);
+        let (source, target) = request_with_key(&listener, &taken);
         source.unwrap();
         target.unwrap();
-        let (source, target) = ask_by(&listener, &other);
+        let (source, target) = request_with_key(&listener, &other);
         assert!(matches!(source, Err(HandshakeError::WrongKey { .. })), "{source:?}");
         assert!(matches!(target, Err(HandshakeError::WrongKey { .. })), "{target:?}");
     }
@@ -134,7 +137,7 @@ fn use_keys(folder: &Path) {
             }
         }
     }
-    assert!(ask_by(&listener, &other).0.is_ok() && ask_by(&listener, &taken).0.is_err());
+    assert!(request_with_key(&listener, &other).0.is_ok() && request_with_key(&listener, &taken).0.is_err());
     fs::remove_file(&file).unwrap();
     assert!((0..4).filter_map(|_| watched.look(watched.due())).all(|keys| keys.is_empty()));
     // Adds one to a file, and reads malformed ones.
@@ -144,16 +147,16 @@ fn use_keys(folder: &Path) {
 
 /// Works with a stream's secret, and leaves no trace on its own stack. Runs `held` while endpoints exist.
 fn use_secret(disguised: &[u8], held: impl FnOnce()) {
-    fn end(
+    fn endpoint(
         peer: &dyn UnconnectedEndpoint,
         own: Box<dyn UnconnectedEndpoint>,
         socket: OwnedFd,
-        side: Side,
+        role: StreamRole,
         disguised: &[u8],
     ) -> Endpoint {
         let mut address = peer.address().try_to_owned().unwrap();
         let (descriptor, token, secret) = (socket, [1; Stream::TOKEN], Some(secret(disguised)));
-        address.stream = Some(Stream { descriptor, side, token, secret });
+        address.stream = Some(Stream { descriptor, role, token, secret });
         own.connect(address, 1000).unwrap()
     }
 
@@ -161,8 +164,8 @@ fn use_secret(disguised: &[u8], held: impl FnOnce()) {
     let (near, far) = UnixStream::pair().unwrap();
     let (left, right) = (open(), open());
     let other = open();
-    let left = end(right.as_ref(), left, near.into(), Side::Source, disguised);
-    let right = end(other.as_ref(), right, far.into(), Side::Target, disguised);
+    let left = endpoint(right.as_ref(), left, near.into(), StreamRole::Source, disguised);
+    let right = endpoint(other.as_ref(), right, far.into(), StreamRole::Target, disguised);
     let (Endpoint::TwoSided(mut left), Endpoint::TwoSided(mut right)) = (left, right) else {
         panic!("it has two sides");
     };
@@ -285,7 +288,7 @@ impl UnconnectedEndpoint for UnconnectedSpy {
 }
 
 /// Runs a target's handshake with the next source over `tcp`.
-fn meet_next(listener: &Listener, transports: &mut [Box<dyn Transport>]) -> Handshake {
+fn accept_next(listener: &Listener, transports: &mut [Box<dyn Transport>]) -> Handshake {
     let mut arrival = Arrival::new(accept(listener).unwrap(), target_options());
     let mut others: Vec<Arrival> = Vec::new();
     loop {
@@ -319,7 +322,7 @@ fn no_trace_of_exchanged_shares_outlasts_the_handshake() {
                 let mut transports: [Box<dyn Transport>; 1] = [Box::new(spy.clone())];
                 connect_target(listener.address(), &mut transports, &options, far()).unwrap()
             });
-            let target = meet_next(&listener, &mut [Box::new(spy.clone())]);
+            let target = accept_next(&listener, &mut [Box::new(spy.clone())]);
             (source.join().unwrap(), target)
         });
         let noted = std::mem::take(&mut *spy.0.lock().unwrap());

@@ -333,10 +333,10 @@ impl Channel {
 
     /// Returns whether [`Channel::descriptor`] becomes readable at the next frame even if the channel is not
     /// armed. `false` while an arrived frame has not been polled.
-    pub fn tells_unasked(&self) -> bool {
+    pub fn wakes_unarmed(&self) -> bool {
         match &self.path {
             Path::OneSided(_) => false,
-            Path::TwoSided(path) => path.messages.tells_unasked(),
+            Path::TwoSided(path) => path.messages.wakes_unarmed(),
         }
     }
 

@@ -191,7 +191,7 @@ impl Channel {
     #[inline]
     pub fn reserve(&mut self, plan: &Plan<'_>, payload: usize) -> Result<Reserved<'_>, SendError> {
         if self.keeps {
-            self.forget_kept();
+            self.drop_kept();
         }
         let trailer = self.trailer;
         // Keeps the sums below from overflowing.
@@ -245,7 +245,7 @@ impl Channel {
     #[inline]
     pub fn kept(&mut self) -> Option<Reserved<'_>> {
         let space = self.kept.filter(|_| self.keeps)?;
-        self.forget_kept();
+        self.drop_kept();
         Some(Reserved::new(self, space))
     }
 
@@ -254,7 +254,7 @@ impl Channel {
     }
 
     #[cold]
-    fn forget_kept(&mut self) {
+    fn drop_kept(&mut self) {
         (self.kept, self.keeps) = (None, false);
         if let Path::OneSided(path) = &mut self.path {
             path.open_lines();

@@ -141,7 +141,7 @@ pub(crate) enum Look {
     /// Something to do.
     Something,
     /// Nothing yet, but something is under way that no doorbell will report.
-    UnderWay,
+    InFlight,
     /// Nothing.
     Nothing,
 }
@@ -164,7 +164,7 @@ pub(crate) fn fall_asleep<S: Sleeper>(sleeper: &mut S) -> Result<Sleep, S::Error
     Ok(match sleeper.look()? {
         Look::Something => Sleep::Awake,
         Look::Nothing if said && ordered => Sleep::Soundly,
-        Look::Nothing | Look::UnderWay => Sleep::Lightly,
+        Look::Nothing | Look::InFlight => Sleep::Lightly,
     })
 }
 
@@ -236,7 +236,7 @@ mod tests {
     fn sleep_is_sound_only_if_announced_ordered_and_nothing_arrives() {
         for said in [false, true] {
             for ordered in [false, true] {
-                for look in [Look::Something, Look::UnderWay, Look::Nothing] {
+                for look in [Look::Something, Look::InFlight, Look::Nothing] {
                     let mut steps = Steps { said, ordered, look, taken: std::vec::Vec::new() };
                     let expected = match look {
                         Look::Something => Sleep::Awake,

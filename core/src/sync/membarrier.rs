@@ -23,7 +23,7 @@ const NOT_RUNNING: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct Thread {
     /// Number of fences requested, and number of the last fence passed.
-    asked: AtomicU64,
+    requested: AtomicU64,
     passed: AtomicU64,
     /// The thread's own copy of `passed`: not a word of the model.
     known: std::sync::atomic::AtomicU64,
@@ -43,7 +43,7 @@ impl Thread {
     /// Makes a thread that is not running.
     pub(crate) fn new() -> Arc<Thread> {
         Arc::new(Thread {
-            asked: AtomicU64::new(0),
+            requested: AtomicU64::new(0),
             passed: AtomicU64::new(NOT_RUNNING),
             known: std::sync::atomic::AtomicU64::new(NOT_RUNNING),
         })
@@ -67,7 +67,7 @@ pub(crate) fn pause() {
 /// Marks the calling thread as running again.
 pub(crate) fn resume() {
     if let Some(thread) = this() {
-        thread.say(thread.asked.load(Ordering::Relaxed));
+        thread.say(thread.requested.load(Ordering::Relaxed));
         fence(Ordering::SeqCst);
     }
 }
@@ -80,10 +80,10 @@ pub(crate) fn resume() {
 /// interrupt is taken here or later: the word that requests it is read relaxed, so possibly late.
 pub(crate) fn interruptible() {
     let Some(thread) = this() else { return };
-    let asked = thread.asked.load(Ordering::Relaxed);
-    if thread.known.load(Ordering::Relaxed) != asked {
+    let requested = thread.requested.load(Ordering::Relaxed);
+    if thread.known.load(Ordering::Relaxed) != requested {
         fence(Ordering::SeqCst);
-        thread.say(asked);
+        thread.say(requested);
     }
 }
 
@@ -92,8 +92,8 @@ pub(crate) fn interruptible() {
 /// running.
 pub(crate) fn call(thread: &Thread) {
     fence(Ordering::SeqCst);
-    let number = thread.asked.load(Ordering::Relaxed) + 1;
-    thread.asked.store(number, Ordering::Relaxed);
+    let number = thread.requested.load(Ordering::Relaxed) + 1;
+    thread.requested.store(number, Ordering::Relaxed);
     while thread.passed.load(Ordering::Relaxed) < number {
         // The other thread may be in this call itself.
         interruptible();

@@ -181,7 +181,7 @@ pub unsafe trait Messages: Send {
     /// Returns whether [`Messages::descriptor`] becomes readable at the next message without a call of
     /// [`Messages::arm`]. `false` while an arrived message has not been polled, because no descriptor reports
     /// it. A receiver with many links need not poll those for which this is `true`.
-    fn tells_unasked(&self) -> bool {
+    fn wakes_unarmed(&self) -> bool {
         false
     }
 

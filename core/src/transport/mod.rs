@@ -66,7 +66,7 @@ pub use lending::{Lender, Loan, MAX_LOAN_KEY, ReadBytes, Reads};
 pub use messages::{Message, MessageHeader, Messages, send_in_steps};
 pub use one_sided::{LocalMemory, RemoteMemory};
 pub use passed_over::PassedOver;
-pub use stream::{Secret, Side, Stream};
+pub use stream::{Secret, Stream, StreamRole};
 
 /// Unit of one-sided regions, in bytes: their starts and their lengths are multiples of it. It is the same on
 /// all machines, because the two endpoints of a channel may have pages of different lengths. It is at most a

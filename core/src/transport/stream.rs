@@ -18,7 +18,7 @@ pub struct Stream {
     /// The socket.
     pub descriptor: OwnedFd,
     /// The role of this process: source and target must not use one key for the same direction.
-    pub side: Side,
+    pub role: StreamRole,
     /// The number by which the target matched the stream to the link, different for each stream. It travels
     /// on the stream unencrypted.
     pub token: [u8; Stream::TOKEN],
@@ -34,7 +34,7 @@ impl Stream {
 
 /// The two endpoints of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum Side {
+pub enum StreamRole {
     /// The source's endpoint, which connected.
     Source,
     /// The target's endpoint, which accepted.

@@ -57,7 +57,7 @@ pub(crate) mod image {
         /// The location to write, four bytes.
         pub(crate) const SITE: usize = 0;
         /// The location that it points at, four bytes.
-        pub(crate) const TO: usize = 4;
+        pub(crate) const POINTEE: usize = 4;
         /// Length of the entry.
         pub(crate) const LEN: usize = 8;
     }

@@ -6,13 +6,13 @@ use farjump::placement::Wire;
 use farjump_example_figures::{Panel, median, spread};
 
 use crate::Failed;
-use crate::queries::bfs::{self, Search};
 use crate::costs::{Costs, Samples};
+use crate::queries::bfs::{self, Search};
 use crate::queries::driver::Driver;
-use crate::source::Source;
 use crate::queries::triangles::{self, Counting};
-use crate::wire::Line;
 use crate::queries::work::Strategy;
+use crate::source::Source;
+use crate::wire::Line;
 
 /// Runs of a strategy before it is measured. Costs are those of the quickest one, which was disturbed least.
 const WARM_UPS: usize = 3;
@@ -28,7 +28,7 @@ pub enum Algorithm {
 
 /// The result of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Answer {
+pub enum RunResult {
     /// Level of each vertex.
     Levels(Vec<u32>),
     /// Number of triangles.
@@ -39,7 +39,7 @@ pub enum Answer {
 #[derive(Debug)]
 pub struct Run {
     /// Its result.
-    pub answer: Answer,
+    pub result: RunResult,
     /// Its time in microseconds.
     pub us: f64,
     /// Its hops.
@@ -77,7 +77,7 @@ pub struct Comparison {
     /// The algorithm.
     pub algorithm: Algorithm,
     /// Its result, the same in all runs.
-    pub answer: Answer,
+    pub result: RunResult,
     /// Hops of a run.
     pub hops: usize,
     /// The estimated times.
@@ -95,10 +95,10 @@ impl Settings {
 
 impl Algorithm {
     /// Computes the result without shards.
-    pub fn answer(self, source: &Source) -> Answer {
+    pub fn result(self, source: &Source) -> RunResult {
         match self {
-            Algorithm::Search(root) => Answer::Levels(bfs::levels(&source.graph, root)),
-            Algorithm::Triangles => Answer::Triangles(triangles::count(&source.graph)),
+            Algorithm::Search(root) => RunResult::Levels(bfs::levels(&source.graph, root)),
+            Algorithm::Triangles => RunResult::Triangles(triangles::count(&source.graph)),
         }
     }
 }
@@ -120,21 +120,21 @@ pub fn run(
     let graph = source.graph.clone();
     let mut driver = Driver::new(source, strategy, line, costs);
     let began = Instant::now();
-    let answer = match algorithm {
+    let result = match algorithm {
         Algorithm::Search(root) => {
             let mut search = Search::new(&graph, root, number);
             search.run(&mut driver, &graph)?;
-            Answer::Levels(search.into_levels())
+            RunResult::Levels(search.into_levels())
         }
         Algorithm::Triangles => {
             let mut counting = Counting::new(&graph);
             counting.run(&mut driver, &graph)?;
-            Answer::Triangles(counting.triangles)
+            RunResult::Triangles(counting.triangles)
         }
     };
     let us = began.elapsed().as_secs_f64() * 1e6;
     let [hops, at_data] = driver.hops;
-    Ok(Run { answer, us, hops, at_data, samples: driver.samples })
+    Ok(Run { result, us, hops, at_data, samples: driver.samples })
 }
 
 /// Measures all strategies in turn, in each round over one wire after another. `next` is called before each run.
@@ -147,11 +147,11 @@ pub fn compare(
     settings: &Settings,
     mut next: impl FnMut(),
 ) -> Result<Comparison, Failed> {
-    let answer = algorithm.answer(source);
+    let result = algorithm.result(source);
     let mut checked = |source: &mut Source, strategy: Strategy, wire: f64, costs: Costs| {
         next();
         let run = run(source, algorithm, strategy, (wire, settings.window), costs)?;
-        if run.answer == answer {
+        if run.result == result {
             Ok(run)
         } else {
             let name = strategy.name();
@@ -189,7 +189,7 @@ pub fn compare(
             }
         }
     }
-    Ok(Comparison { algorithm, answer, hops, costs, wires })
+    Ok(Comparison { algorithm, result, hops, costs, wires })
 }
 
 impl Measured {
@@ -249,7 +249,7 @@ mod tests {
         };
         let comparison = Comparison {
             algorithm: Algorithm::Triangles,
-            answer: Answer::Triangles(0),
+            result: RunResult::Triangles(0),
             hops: 1,
             costs: Costs::default(),
             wires: vec![wire(0.0, 1.0, 4.0, 1.0), wire(1.0, 3.0, 4.0, 2.0), wire(3.0, 7.0, 4.0, 2.0)],

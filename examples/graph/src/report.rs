@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Display, Formatter, Write};
 
+use crate::compare::{Algorithm, Comparison, Measured, RunResult};
 use crate::queries::bfs::UNREACHED;
-use crate::compare::{Algorithm, Answer, Comparison, Measured};
 use crate::queries::work::Strategy;
 
 /// Widths of columns.
@@ -11,8 +11,8 @@ const WIDTHS: [usize; 6] = [8, 12, 12, 12, 22, 12];
 
 impl Display for Comparison {
     fn fmt(&self, to: &mut Formatter<'_>) -> fmt::Result {
-        match (self.algorithm, &self.answer) {
-            (Algorithm::Search(root), Answer::Levels(levels)) => {
+        match (self.algorithm, &self.result) {
+            (Algorithm::Search(root), RunResult::Levels(levels)) => {
                 let reached = levels.iter().filter(|level| **level != UNREACHED);
                 let last = reached.clone().max().unwrap_or(&0);
                 writeln!(
@@ -21,7 +21,7 @@ impl Display for Comparison {
                     reached.count()
                 )?;
             }
-            (_, Answer::Triangles(triangles)) => writeln!(to, "triangle counting: {triangles} triangles")?,
+            (_, RunResult::Triangles(triangles)) => writeln!(to, "triangle counting: {triangles} triangles")?,
             _ => {}
         }
         let of_unit = |cost: f64| cost * 1e3;

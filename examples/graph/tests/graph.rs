@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use farjump::placement::Cost;
 use farjump_fixtures::process::{Done, finish};
 use farjump_graph_example::bfs::UNREACHED;
-use farjump_graph_example::compare::{Algorithm, Answer, Settings, compare, run};
+use farjump_graph_example::compare::{Algorithm, RunResult, Settings, compare, run};
 use farjump_graph_example::costs::Costs;
 use farjump_graph_example::graph::{Graph, rmat};
 use farjump_graph_example::source::Source;
@@ -24,19 +24,19 @@ fn peers(vertices: usize, edges: &[(u32, u32)]) -> UnGraph<(), ()> {
     graph
 }
 
-fn levels(graph: &UnGraph<(), ()>, root: u32) -> Answer {
+fn levels(graph: &UnGraph<(), ()>, root: u32) -> RunResult {
     let distances = dijkstra(graph, NodeIndex::from(root), None, |_| 1_u32);
     let level = |vertex| distances.get(&vertex).copied().unwrap_or(UNREACHED);
-    Answer::Levels(graph.node_indices().map(level).collect())
+    RunResult::Levels(graph.node_indices().map(level).collect())
 }
 
 /// Counts each triangle at its edges, which are three.
-fn triangles(graph: &UnGraph<(), ()>) -> Answer {
+fn triangles(graph: &UnGraph<(), ()>) -> RunResult {
     let third =
         |from, to| graph.neighbors(from).filter(|third| graph.contains_edge(*third, to)).count() as u64;
     let at_edges =
         graph.edge_indices().filter_map(|edge| graph.edge_endpoints(edge)).map(|(from, to)| third(from, to));
-    Answer::Triangles(at_edges.sum::<u64>() / 3)
+    RunResult::Triangles(at_edges.sum::<u64>() / 3)
 }
 
 #[test]
@@ -57,11 +57,11 @@ fn every_strategy_has_petgraphs_results_for_any_shard_count_and_wire() {
             (Algorithm::Triangles, triangles(&peers)),
         ];
         for (algorithm, expected) in expected {
-            assert_eq!(algorithm.answer(&source), expected);
+            assert_eq!(algorithm.result(&source), expected);
             for strategy in Strategy::ALL {
                 for wire in [0.0, 3.0] {
                     let run = run(&mut source, algorithm, strategy, (wire, 4), Costs::default()).unwrap();
-                    assert_eq!(run.answer, expected, "{algorithm:?} {strategy:?} {wire} {shards}");
+                    assert_eq!(run.result, expected, "{algorithm:?} {strategy:?} {wire} {shards}");
                     let at_data = match strategy {
                         Strategy::Fetch => 0..=0,
                         Strategy::Call => run.hops..=run.hops,

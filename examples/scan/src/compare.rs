@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A way to the rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
+pub enum Strategy {
     /// The predicate runs at the target.
     Inject,
     /// Blocks come here as they are.
@@ -33,16 +33,16 @@ pub enum Way {
     Local,
 }
 
-impl Way {
+impl Strategy {
     /// All of them.
-    pub const ALL: [Way; 3] = [Way::Inject, Way::Copy, Way::Local];
+    pub const ALL: [Strategy; 3] = [Strategy::Inject, Strategy::Copy, Strategy::Local];
 
     /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
-            Way::Inject => "inject",
-            Way::Copy => "copy",
-            Way::Local => "local",
+            Strategy::Inject => "inject",
+            Strategy::Copy => "copy",
+            Strategy::Local => "local",
         }
     }
 }
@@ -136,7 +136,7 @@ struct Bench<'l> {
 
 impl Bench<'_> {
     /// Runs one way. Returns the sum of the rows that were kept, and the bytes of replies.
-    fn run(&mut self, way: Way, limit: u64) -> Result<(Sum, u64), Failed> {
+    fn run(&mut self, strategy: Strategy, limit: u64) -> Result<(Sum, u64), Failed> {
         let geometry = self.mapped.geometry();
         let (mut sum, mut replied) = (Sum::default(), 0);
         let mut add = |row: &[u8], wrong: &mut Option<String>| {
@@ -145,8 +145,8 @@ impl Bench<'_> {
             }
         };
         let mut wrong = None;
-        match way {
-            Way::Inject => {
+        match strategy {
+            Strategy::Inject => {
                 let args = limit.to_le_bytes();
                 let function = &self.functions.predicate;
                 let mut scan = Scan::new(self.link, function, geometry.blocks, &args, self.credit);
@@ -155,7 +155,7 @@ impl Bench<'_> {
                     piece.rows().for_each(|row| add(row, &mut wrong));
                 }
             }
-            Way::Copy => {
+            Strategy::Copy => {
                 let function = &self.functions.block;
                 let mut scan = Scan::new(self.link, function, geometry.blocks, &[], self.credit);
                 while let Some(piece) = scan.next(PATIENCE)? {
@@ -163,7 +163,7 @@ impl Bench<'_> {
                     below(piece.bytes(), &geometry, limit, |row| add(row, &mut wrong))?;
                 }
             }
-            Way::Local => {
+            Strategy::Local => {
                 for block in 0..geometry.blocks {
                     self.mapped.copy(block, &mut self.buffer)?;
                     below(&self.buffer, &geometry, limit, |row| add(row, &mut wrong))?;
@@ -199,17 +199,19 @@ pub fn compare(file: &Path, settings: &Settings, mut next: impl FnMut()) -> Resu
     for round in 0..=settings.rounds as usize {
         for measured in &mut parts {
             let limit = limit_for(measured.part / 100.0);
-            for turn in 0..Way::ALL.len() {
-                let number = (round + turn) % Way::ALL.len();
-                let way = Way::ALL[number];
+            for turn in 0..Strategy::ALL.len() {
+                let number = (round + turn) % Strategy::ALL.len();
+                let strategy = Strategy::ALL[number];
                 next();
                 let begun = Instant::now();
-                let (sum, replied) = bench.run(way, limit)?;
+                let (sum, replied) = bench.run(strategy, limit)?;
                 let ms = begun.elapsed().as_secs_f64() * 1e3;
                 if (round, turn) == (0, 0) {
                     measured.sum = sum;
                 } else if measured.sum != sum {
-                    return Err(format!("{} keeps other rows than the others: {sum:?}", way.name()).into());
+                    return Err(
+                        format!("{} keeps other rows than the others: {sum:?}", strategy.name()).into()
+                    );
                 }
                 measured.replied[number] = replied;
                 if round > 0 {
@@ -224,20 +226,20 @@ pub fn compare(file: &Path, settings: &Settings, mut next: impl FnMut()) -> Resu
 impl Settings {
     /// Returns the number of runs of a comparison.
     pub fn runs(&self) -> usize {
-        (self.rounds as usize + 1) * self.parts.len() * Way::ALL.len()
+        (self.rounds as usize + 1) * self.parts.len() * Strategy::ALL.len()
     }
 }
 
 impl Measured {
     /// Returns the median time of a way in milliseconds.
-    pub fn median(&self, way: Way) -> f64 {
-        median(&self.ms[way as usize])
+    pub fn median(&self, strategy: Strategy) -> f64 {
+        median(&self.ms[strategy as usize])
     }
 
-    /// Returns the ratio of another way's time to that of [`Way::Inject`]: the median of all rounds, the least and the
+    /// Returns the ratio of another way's time to that of [`Strategy::Inject`]: the median of all rounds, the least and the
     /// most.
-    pub fn gain(&self, way: Way) -> [f64; 3] {
-        let pairs = self.ms[way as usize].iter().zip(&self.ms[Way::Inject as usize]);
+    pub fn gain(&self, strategy: Strategy) -> [f64; 3] {
+        let pairs = self.ms[strategy as usize].iter().zip(&self.ms[Strategy::Inject as usize]);
         let gains: Vec<f64> = pairs.map(|(other, own)| other / own).collect();
         spread(&gains)
     }
@@ -246,14 +248,14 @@ impl Measured {
 impl Comparison {
     /// Returns the median times by the part that is kept.
     pub fn panel(&self) -> Panel {
-        let times = |way| self.parts.iter().map(|part| part.median(way)).collect();
+        let times = |strategy| self.parts.iter().map(|part| part.median(strategy)).collect();
         let records =
             if self.geometry.width == 0 { "records of many lengths" } else { "records of one length" };
         Panel {
             title: format!("{records}, {} MiB", self.geometry.len().unwrap_or_default() >> 20),
             axis: "records that are kept, %".to_owned(),
             points: self.parts.iter().map(|part| part.part.to_string()).collect(),
-            curves: Way::ALL.map(|way| (way.name().to_owned(), times(way))).to_vec(),
+            curves: Strategy::ALL.map(|strategy| (strategy.name().to_owned(), times(strategy))).to_vec(),
         }
     }
 }
@@ -273,9 +275,10 @@ impl Display for Comparison {
                 .map(str::to_owned),
         )?;
         for part in &self.parts {
-            let [inject, copy, local] = Way::ALL.map(|way| format!("{:.1} ms", part.median(way)));
-            let times = |way| {
-                let [median, least, most] = part.gain(way);
+            let [inject, copy, local] =
+                Strategy::ALL.map(|strategy| format!("{:.1} ms", part.median(strategy)));
+            let times = |strategy| {
+                let [median, least, most] = part.gain(strategy);
                 format!("{median:.2}x ({least:.2} to {most:.2})")
             };
             let cells = [
@@ -285,7 +288,7 @@ impl Display for Comparison {
                 inject,
                 copy,
                 local,
-                format!("{}, {}", times(Way::Copy), times(Way::Local)),
+                format!("{}, {}", times(Strategy::Copy), times(Strategy::Local)),
             ];
             row(to, cells)?;
         }

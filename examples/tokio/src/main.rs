@@ -38,7 +38,7 @@ impl Store {
     }
 
     /// Executes a line, and returns the response.
-    fn answer(&self, line: &str) -> String {
+    fn respond(&self, line: &str) -> String {
         let words: Vec<&str> = line.split_whitespace().collect();
         let number = |word: &str| word.parse::<u64>();
         match words[..] {
@@ -99,7 +99,7 @@ async fn serve_lines(listener: TcpListener, store: Arc<Store>) -> Result<(), Fai
             let mut lines = BufReader::new(input).lines();
             // A failed read or write ends this connection, and nothing else.
             while let Ok(Some(line)) = lines.next_line().await {
-                let answer = format!("{}\n", store.answer(&line));
+                let respond = format!("{}\n", store.respond(&line));
                 if output.write_all(answer.as_bytes()).await.is_err() {
                     break;
                 }
@@ -112,7 +112,7 @@ async fn serve_lines(listener: TcpListener, store: Arc<Store>) -> Result<(), Fai
 struct Lines(BufReader<TcpStream>);
 
 impl Lines {
-    async fn ask(&mut self, line: &str) -> Result<u64, Failed> {
+    async fn request(&mut self, line: &str) -> Result<u64, Failed> {
         self.0.get_mut().write_all(format!("{line}\n").as_bytes()).await?;
         let mut answer = String::new();
         self.0.read_line(&mut answer).await?;
@@ -131,10 +131,15 @@ const ROWS: u64 = 100;
 const MANY: u64 = 1_000_000;
 
 /// Fills rows, and has sums made of them while it changes some.
-async fn ask(address: &str, library: &str, lines: &str, transport: Option<&str>) -> Result<(), Failed> {
+async fn run_client(
+    address: &str,
+    library: &str,
+    lines: &str,
+    transport: Option<&str>,
+) -> Result<(), Failed> {
     let mut lines = Lines(BufReader::new(TcpStream::connect(lines).await?));
     for key in 0..ROWS {
-        lines.ask(&format!("put {key} {}", key * key)).await?;
+        lines.request(&format!("put {key} {}", key * key)).await?;
     }
 
     let mut builder = Link::builder(address);
@@ -153,7 +158,7 @@ async fn ask(address: &str, library: &str, lines: &str, transport: Option<&str>)
             Ok::<_, Failed>((key, reply.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))))
         });
     }
-    let middle = lines.ask("get 50").await?;
+    let middle = lines.request("get 50").await?;
     let mut right = 0;
     while let Some(replied) = calls.join_next().await {
         let (key, total) = replied??;
@@ -165,7 +170,7 @@ async fn ask(address: &str, library: &str, lines: &str, transport: Option<&str>)
     }
     println!("row 50 is {middle}, and {right} sums are right");
 
-    lines.ask("put 4 1000").await?;
+    lines.request("put 4 1000").await?;
     let reply = link.inject(&sum, &to_bytes([3, 4, 5])).await?.await?;
     let total = reply.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes));
     println!("with 1000 in row 4, rows 3, 4 and 5 sum up to {}", total.unwrap_or(0));
@@ -173,7 +178,7 @@ async fn ask(address: &str, library: &str, lines: &str, transport: Option<&str>)
     // More than is sent at once: the task sleeps until there is credit, and others run meanwhile.
     let keys = to_bytes((0..MANY).map(|at| at % ROWS));
     let sends = async { link.inject(&sum, &keys).await?.await };
-    let (reply, row) = tokio::join!(sends, lines.ask("get 4"));
+    let (reply, row) = tokio::join!(sends, lines.request("get 4"));
     let total = reply?.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes));
     println!("{MANY} keys, with {} in row 4, sum up to {}", row?, total.unwrap_or(0));
     Ok(())
@@ -188,7 +193,7 @@ async fn main() -> Result<(), Failed> {
             serve(address.to_owned(), more.first().map(|name| (*name).to_owned())).await
         }
         ["ask", address, library, lines, ref more @ ..] if more.len() < 2 => {
-            ask(address, library, lines, more.first().copied()).await
+            run_client(address, library, lines, more.first().copied()).await
         }
         _ => Err(
             "usage: tokio_service serve ADDRESS [TRANSPORT] | ask ADDRESS LIBSUM.SO HOST:PORT [TRANSPORT]"

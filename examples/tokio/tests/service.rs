@@ -20,7 +20,7 @@ fn start(args: &[&OsStr]) -> Process {
 struct Lines(BufReader<TcpStream>);
 
 impl Lines {
-    fn ask(&mut self, line: &str) -> String {
+    fn request(&mut self, line: &str) -> String {
         writeln!(self.0.get_mut(), "{line}").unwrap();
         let mut reply = String::new();
         self.0.read_line(&mut reply).unwrap();
@@ -28,7 +28,7 @@ impl Lines {
     }
 
     fn woken(&mut self) -> u64 {
-        self.ask("woken").parse().unwrap()
+        self.request("woken").parse().unwrap()
     }
 }
 
@@ -65,8 +65,8 @@ fn serves(address: &str, transport: &str, library: &Path) {
     let stream = TcpStream::connect(place).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut lines = Lines(BufReader::new(stream));
-    assert_eq!(lines.ask("get 4"), "1000");
-    assert_eq!(lines.ask("put 4"), "no such command: put KEY VALUE, get KEY, woken");
+    assert_eq!(lines.request("get 4"), "1000");
+    assert_eq!(lines.request("put 4"), "no such command: put KEY VALUE, get KEY, woken");
     client.finish().worked();
     let (start, before) = (Instant::now(), lines.woken());
     thread::sleep(Duration::from_secs(2));

@@ -20,8 +20,8 @@ pub struct LastCall {
 
 impl Executor {
     /// Distinguishes calls by their sources.
-    pub(crate) fn tell_callers(&mut self) {
-        self.context.tells_callers = true;
+    pub(crate) fn expose_callers(&mut self) {
+        self.context.exposes_callers = true;
     }
 
     /// Sets the principal for which calls of frames run from now on, if callers are distinguished. Returns the earlier
@@ -29,7 +29,7 @@ impl Executor {
     #[inline]
     pub(crate) fn set_principal(&mut self, principal: &Arc<Principal>) -> Option<Option<Arc<Principal>>> {
         let is_same = self.context.principal().is_some_and(|before| Arc::ptr_eq(before, principal));
-        if is_same || !self.context.tells_callers {
+        if is_same || !self.context.exposes_callers {
             return None;
         }
         Some(self.context.set_principal(Some(Arc::clone(principal))))
@@ -46,14 +46,14 @@ impl Executor {
     /// Sets the principal of the next call. For a source's principal this applies only if callers are distinguished;
     /// the program's own always applies.
     pub(crate) fn begin_for(&mut self, principal: &Arc<Principal>) {
-        if self.context.tells_callers || principal.link().is_none() {
+        if self.context.exposes_callers || principal.link().is_none() {
             self.context.set_principal(Some(Arc::clone(principal)));
         }
     }
 
     /// Ends the call of [`Executor::begin_for`]. If callers are not distinguished, later calls have no principal.
     pub(crate) fn end_for(&mut self) {
-        if !self.context.tells_callers {
+        if !self.context.exposes_callers {
             self.context.set_principal(None);
         }
     }

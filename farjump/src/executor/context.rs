@@ -16,7 +16,7 @@ use super::enter::{self, Caller, ControlWords, Foreign, Main};
 use super::fork;
 use super::forward_requests::{Forwarding, NotForwarded};
 use super::lent_bytes::LentBytes;
-use crate::objects::{Answer, Bell, Lent, ObjectError, Objects, Request, Unanswered};
+use crate::objects::{Bell, Lent, ObjectError, Objects, Postponed, Request, RequestState};
 use crate::principals::Principal;
 
 thread_local! {
@@ -25,12 +25,12 @@ thread_local! {
 
 /// State and results of a call. One for each target, reused: a call allocates only when its reply outgrows
 /// all earlier ones.
-// `way_out` comes first, because each call needs its address and that of the whole: they are the same. The other fields
+// `exit_point` comes first, because each call needs its address and that of the whole: they are the same. The other fields
 // that every call uses follow in the same line.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct Context {
-    way_out: usize,
+    exit_point: usize,
     /// Address of the called code.
     main: u64,
     /// Bytes given to `farjump_reply`, in order; after a panic its message.
@@ -52,7 +52,7 @@ pub(crate) struct Context {
     /// Whether the running call has used the store.
     uses_objects: bool,
     /// True if frames run for the principals of their sources. Otherwise they run for none.
-    pub(super) tells_callers: bool,
+    pub(super) exposes_callers: bool,
     /// Destinations of the call, and the messages that it sends.
     // Boxed, so that the fields behind it lie near those that each call uses.
     forwarding: Box<Forwarding>,
@@ -63,7 +63,7 @@ pub(crate) struct Context {
     /// The source of a request to the store.
     pub(super) source: u64,
     /// State of the last request to the store, if the store has not responded to it.
-    pub(super) unanswered: Option<Unanswered>,
+    pub(super) postponed: Option<Postponed>,
     /// The store's bell, if the store postpones requests.
     pub(super) bell: Option<Arc<Bell>>,
     /// Work for the end of the running call.
@@ -94,7 +94,7 @@ impl Context {
     pub(crate) fn new() -> Self {
         fork::watch();
         Context {
-            way_out: 0,
+            exit_point: 0,
             main: 0,
             reply: Vec::new(),
             limit: usize::MAX,
@@ -105,12 +105,12 @@ impl Context {
             overflowed: false,
             holds: false,
             uses_objects: false,
-            tells_callers: false,
+            exposes_callers: false,
             forwarding: Box::default(),
             copy: Vec::new(),
             objects: None,
             source: 0,
-            unanswered: None,
+            postponed: None,
             bell: None,
             at_end: None,
             principal: None,
@@ -162,9 +162,9 @@ impl Context {
         (self.diverted, self.panicked) = (false, false);
         let context: *mut Context = self;
         let outer = CURRENT.replace(context);
-        // SAFETY: the caller guarantees `main`; `way_out` is a field of a live value. Inside, the services
+        // SAFETY: the caller guarantees `main`; `exit_point` is a field of a live value. Inside, the services
         // reach this value through `CURRENT` while nothing here touches it.
-        unsafe { enter::enter(main, payload, size, args, &raw mut (*context).way_out) };
+        unsafe { enter::enter(main, payload, size, args, &raw mut (*context).exit_point) };
         CURRENT.set(outer);
         if !self.diverted {
             return Ended::Returned;
@@ -199,7 +199,7 @@ impl Context {
             self.forwarding.is_held = holds;
             return Ended::Forwarded;
         }
-        self.forwarding.forget();
+        self.forwarding.drop_requests();
         if self.panicked {
             return Ended::Panicked;
         }
@@ -258,7 +258,7 @@ fn with_principal<T>(work: impl FnOnce(&Arc<Principal>) -> T) -> Option<T> {
 /// target again, or to code that it made, runs for the principal of that function's call, even if its link has ended.
 ///
 /// `None` if no call runs, and for calls of links in targets without
-/// [`TargetBuilder::tell_callers`](crate::TargetBuilder::tell_callers).
+/// [`TargetBuilder::expose_callers`](crate::TargetBuilder::expose_callers).
 ///
 /// Injected code is native code: it can do itself whatever an exported function refuses to do (`docs/security.md`).
 // None of these is inlined. Otherwise the thread's pointer would become a symbol of the crate, which costs each call
@@ -305,9 +305,9 @@ pub(super) fn end_process_with_call() {
     if context.is_null() {
         return;
     }
-    // SAFETY: `CURRENT` is not null only inside `Context::call`, and `way_out` was written by the `enter` of
+    // SAFETY: `CURRENT` is not null only inside `Context::call`, and `exit_point` was written by the `enter` of
     // this call, which has not returned: the fork was made inside it. Only this field is read.
-    unsafe { enter::redirect((&raw const (*context).way_out).read(), end_of_child) };
+    unsafe { enter::redirect((&raw const (*context).exit_point).read(), end_of_child) };
 }
 
 /// Ends a call in a forked child.
@@ -362,13 +362,13 @@ pub(super) fn forward(peer: Option<LentBytes<'_>>, payload: LentBytes<'_>) -> Re
     }
     // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`.
     let context = unsafe { &mut *context };
-    let asked = match peer {
-        Some(peer) => context.forwarding.ask(peer, payload),
-        None => context.forwarding.ask_again(payload),
+    let requested = match peer {
+        Some(peer) => context.forwarding.forward(peer, payload),
+        None => context.forwarding.repeat(payload),
     };
     // The target reports a call that would have gone too far to its source.
-    context.diverted |= matches!(asked, Ok(()) | Err(NotForwarded::TooFar));
-    asked
+    context.diverted |= matches!(requested, Ok(()) | Err(NotForwarded::TooFar));
+    requested
 }
 
 /// Takes code that the call on this thread has made. Returns its id.
@@ -386,9 +386,9 @@ pub(super) fn inject(code: CodeId, peer: LentBytes<'_>, payload: LentBytes<'_>) 
     let context = NonNull::new(CURRENT.get()).ok_or(NotForwarded::TooOften)?;
     // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`.
     let context = unsafe { &mut *context.as_ptr() };
-    let asked = context.forwarding.inject(code, peer, payload);
-    context.diverted |= matches!(asked, Ok(()) | Err(NotForwarded::TooFar));
-    asked
+    let requested = context.forwarding.inject(code, peer, payload);
+    context.diverted |= matches!(requested, Ok(()) | Err(NotForwarded::TooFar));
+    requested
 }
 
 /// Runs `work` on the target's store for the call on this thread. `None` if there is no store, or no call runs. Catches
@@ -421,11 +421,13 @@ pub(super) fn request(request: Request<'_>) {
     context.reply = reply;
     let failed = match answered {
         None => return,
-        Some(Ok(Ok(Answer::Done))) if context.reply.len() <= limit => return,
-        Some(Ok(Ok(Answer::Done))) => "the reply of the target's store is too long for this link".to_owned(),
+        Some(Ok(Ok(RequestState::Done))) if context.reply.len() <= limit => return,
+        Some(Ok(Ok(RequestState::Done))) => {
+            "the reply of the target's store is too long for this link".to_owned()
+        }
         Some(Ok(Ok(answer))) => {
-            let waits = answer == Answer::Wait && context.bell.is_some();
-            context.unanswered = Some(if waits { Unanswered::Waits(rung) } else { Unanswered::Goes });
+            let waits = answer == RequestState::Wait && context.bell.is_some();
+            context.postponed = Some(if waits { Postponed::Waits(rung) } else { Postponed::NextPoll });
             "the target's store is at work: ask again".to_owned()
         }
         Some(Ok(Err(text))) => text,
@@ -477,15 +479,15 @@ pub(super) fn abandon(message: LentBytes<'_>, caller: Caller) -> NotLeft {
     if context.is_null() {
         return NotLeft::NoCall;
     }
-    // SAFETY: `CURRENT` is not null only inside `Context::call`, and `way_out` was written by the `enter` of
+    // SAFETY: `CURRENT` is not null only inside `Context::call`, and `exit_point` was written by the `enter` of
     // this call, which has not returned; only this field is read.
-    let way_out = unsafe { (&raw const (*context).way_out).read() };
+    let exit_point = unsafe { (&raw const (*context).exit_point).read() };
     // SAFETY: the caller runs on this thread, inside that `enter`.
-    if let Some(function) = unsafe { enter::foreign(caller, way_out) } {
+    if let Some(function) = unsafe { enter::foreign(caller, exit_point) } {
         return NotLeft::Across(function);
     }
     // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`. The reference is not used
-    // after the jump, and owns nothing. `way_out` was written by the `enter` of this call, which has not
+    // after the jump, and owns nothing. `exit_point` was written by the `enter` of this call, which has not
     // returned. Between it and here there are only injected code and the service that called this: `foreign`
     // has found nothing else, and where it cannot see, the author of the code guarantees it (see `call`).
     unsafe {
@@ -493,7 +495,7 @@ pub(super) fn abandon(message: LentBytes<'_>, caller: Caller) -> NotLeft {
         context.reply.clear();
         message.append_to(&mut context.reply, context.limit);
         (context.diverted, context.panicked) = (true, true);
-        enter::leave(context.way_out)
+        enter::leave(context.exit_point)
     }
 }
 

@@ -68,7 +68,7 @@ impl Gate {
 
 /// The recipient of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum To {
+pub(crate) enum Recipient {
     /// The destination with this index among the gates.
     Peer(usize),
     /// This target, later.
@@ -77,8 +77,8 @@ pub(crate) enum To {
 
 /// A message that the running call requested.
 #[derive(Debug)]
-pub(crate) struct Asked {
-    pub(crate) to: To,
+pub(crate) struct ForwardRequest {
+    pub(crate) recipient: Recipient,
     /// The code to run, if that is not the running function's own.
     pub(crate) code: Option<CodeId>,
     pub(crate) payload: Vec<u8>,
@@ -88,15 +88,15 @@ pub(crate) struct Asked {
     before: (usize, Option<usize>),
 }
 
-impl Asked {
-    pub(crate) fn new(to: To, code: Option<CodeId>, payload: Vec<u8>) -> Asked {
-        Asked { to, code, payload, awaits_store: false, before: (0, None) }
+impl ForwardRequest {
+    pub(crate) fn new(recipient: Recipient, code: Option<CodeId>, payload: Vec<u8>) -> ForwardRequest {
+        ForwardRequest { recipient, code, payload, awaits_store: false, before: (0, None) }
     }
 }
 
 /// The hops and repeats of a call so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Way {
+pub(crate) struct CallHistory {
     /// Targets that have sent it on.
     pub(crate) hops: u32,
     /// Times that this target has run it again since it came.
@@ -112,10 +112,10 @@ pub(crate) struct Forwarding {
     pub(crate) again: Option<Gate>,
     pub(crate) limits: ForwardLimits,
     /// The way of the running call.
-    pub(crate) way: Way,
+    pub(crate) history: CallHistory,
     /// Most bytes of code that a call may make; `None` if calls may make none.
     pub(crate) makes: Option<usize>,
-    asked: Vec<Asked>,
+    requested: Vec<ForwardRequest>,
     made: Vec<(CodeId, Arc<[u8]>)>,
     /// Memory for the next payload.
     pub(crate) spare: Vec<u8>,
@@ -130,27 +130,31 @@ pub(crate) struct Forwarding {
 
 /// The requests of a call.
 pub(crate) struct Requests {
-    pub(crate) asked: Vec<Asked>,
+    pub(crate) requested: Vec<ForwardRequest>,
     /// The code that it has made.
     pub(crate) made: Vec<(CodeId, Arc<[u8]>)>,
     pub(crate) too_far: u32,
     /// The way of the call.
-    pub(crate) way: Way,
+    pub(crate) history: CallHistory,
     /// Whether the target holds the call's reply.
     pub(crate) is_held: bool,
 }
 
 impl Forwarding {
     /// Notes that the running call is to be forwarded when it returns.
-    pub(super) fn ask(&mut self, peer: LentBytes<'_>, payload: LentBytes<'_>) -> Result<(), NotForwarded> {
+    pub(super) fn forward(
+        &mut self,
+        peer: LentBytes<'_>,
+        payload: LentBytes<'_>,
+    ) -> Result<(), NotForwarded> {
         let found = self.gates.iter().position(|gate| peer.are(gate.name.as_bytes()));
-        let to = To::Peer(found.ok_or(NotForwarded::UnknownPeer)?);
-        self.note(to, None, payload, self.way.hops < self.limits.hops)
+        let recipient = Recipient::Peer(found.ok_or(NotForwarded::UnknownPeer)?);
+        self.note(recipient, None, payload, self.history.hops < self.limits.hops)
     }
 
     /// Notes that the running call is to run again.
-    pub(super) fn ask_again(&mut self, payload: LentBytes<'_>) -> Result<(), NotForwarded> {
-        self.note(To::Again, None, payload, self.way.repeats < self.limits.repeats)
+    pub(super) fn repeat(&mut self, payload: LentBytes<'_>) -> Result<(), NotForwarded> {
+        self.note(Recipient::Again, None, payload, self.history.repeats < self.limits.repeats)
     }
 
     /// Takes code, for messages of the running call. Returns its id.
@@ -178,26 +182,31 @@ impl Forwarding {
     ) -> Result<(), NotForwarded> {
         self.makes.ok_or(NotForwarded::NotAllowed)?;
         if peer.len() == 0 {
-            return self.note(To::Again, Some(code), payload, self.way.repeats < self.limits.repeats);
+            return self.note(
+                Recipient::Again,
+                Some(code),
+                payload,
+                self.history.repeats < self.limits.repeats,
+            );
         }
         let found = self.gates.iter().position(|gate| peer.are(gate.name.as_bytes()));
-        let to = To::Peer(found.ok_or(NotForwarded::UnknownPeer)?);
-        self.note(to, Some(code), payload, self.way.hops < self.limits.hops)
+        let recipient = Recipient::Peer(found.ok_or(NotForwarded::UnknownPeer)?);
+        self.note(recipient, Some(code), payload, self.history.hops < self.limits.hops)
     }
 
     fn note(
         &mut self,
-        to: To,
+        recipient: Recipient,
         code: Option<CodeId>,
         payload: LentBytes<'_>,
         is_near: bool,
     ) -> Result<(), NotForwarded> {
-        let gate = match to {
-            To::Peer(index) => self.gates.get_mut(index),
-            To::Again => self.again.as_mut(),
+        let gate = match recipient {
+            Recipient::Peer(index) => self.gates.get_mut(index),
+            Recipient::Again => self.again.as_mut(),
         };
         let gate = gate.ok_or(NotForwarded::UnknownPeer)?;
-        if self.asked.len() + self.too_far as usize >= self.limits.messages {
+        if self.requested.len() + self.too_far as usize >= self.limits.messages {
             return Err(NotForwarded::TooOften);
         }
         if !is_near {
@@ -211,41 +220,41 @@ impl Forwarding {
         copy.clear();
         copy.reserve(payload.len() + PASSAGE_LEN);
         payload.append_to(&mut copy, payload.len());
-        let awaits_store = self.awaits_store && to == To::Again;
-        self.asked.push(Asked { to, code, payload: copy, awaits_store, before });
+        let awaits_store = self.awaits_store && recipient == Recipient::Again;
+        self.requested.push(ForwardRequest { recipient, code, payload: copy, awaits_store, before });
         Ok(())
     }
 
     /// Returns whether the running call has made requests, or tried to.
     pub(super) fn has_requests(&self) -> bool {
-        !self.asked.is_empty() || !self.made.is_empty() || self.too_far != 0
+        !self.requested.is_empty() || !self.made.is_empty() || self.too_far != 0
     }
 
     /// Takes the requests of the call that ended last.
     pub(crate) fn take(&mut self) -> Requests {
         Requests {
-            asked: std::mem::take(&mut self.asked),
+            requested: std::mem::take(&mut self.requested),
             made: std::mem::take(&mut self.made),
             too_far: std::mem::take(&mut self.too_far),
-            way: self.way,
+            history: self.history,
             is_held: std::mem::take(&mut self.is_held),
         }
     }
 
     /// Takes the list of [`Forwarding::take`] back, empty, for reuse.
-    pub(crate) fn take_back(&mut self, asked: Vec<Asked>) {
-        debug_assert!(asked.is_empty());
-        self.asked = asked;
+    pub(crate) fn take_back(&mut self, requested: Vec<ForwardRequest>) {
+        debug_assert!(requested.is_empty());
+        self.requested = requested;
     }
 
     /// Drops the requests of the call that ended last.
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn drop_requests(&mut self) {
         (self.too_far, self.is_held) = (0, false);
         self.made.clear();
-        while let Some(Asked { to, before, .. }) = self.asked.pop() {
-            let gate = match to {
-                To::Peer(index) => self.gates.get_mut(index),
-                To::Again => self.again.as_mut(),
+        while let Some(ForwardRequest { recipient, before, .. }) = self.requested.pop() {
+            let gate = match recipient {
+                Recipient::Peer(index) => self.gates.get_mut(index),
+                Recipient::Again => self.again.as_mut(),
             };
             if let Some(gate) = gate {
                 (gate.calls, gate.bytes) = before;
@@ -258,66 +267,66 @@ impl Forwarding {
 mod tests {
     use super::*;
 
-    fn to(calls: usize, bytes: Option<usize>) -> Forwarding {
+    fn forwarding_with(calls: usize, bytes: Option<usize>) -> Forwarding {
         let gate = |name: &str| Gate { name: name.into(), calls, bytes, largest: 100, most_bytes: 150 };
         let limits = ForwardLimits { messages: 3, hops: 2, repeats: 1, ..ForwardLimits::default() };
         let gates = vec![gate("first"), gate("next")];
         Forwarding { gates, again: Some(gate("")), limits, ..Forwarding::default() }
     }
 
-    fn ask(forwarding: &mut Forwarding, peer: &[u8], payload: &[u8]) -> Result<(), NotForwarded> {
-        forwarding.ask(peer.into(), payload.into())
+    fn forward(forwarding: &mut Forwarding, peer: &[u8], payload: &[u8]) -> Result<(), NotForwarded> {
+        forwarding.forward(peer.into(), payload.into())
     }
 
     #[test]
     fn calls_go_to_peers_that_are_known_and_not_busy() {
-        let mut forwarding = to(1, None);
-        assert_eq!(ask(&mut forwarding, b"nex", b""), Err(NotForwarded::UnknownPeer));
-        assert_eq!(ask(&mut forwarding, b"next", &[0; 101]), Err(NotForwarded::TooLarge));
-        assert_eq!(ask(&mut forwarding, b"next", &[7; 100]), Ok(()));
-        assert_eq!(ask(&mut forwarding, b"next", b""), Err(NotForwarded::Busy));
-        assert_eq!(ask(&mut forwarding, b"first", b""), Ok(()));
-        let asked = forwarding.take().asked;
-        assert_eq!((asked[0].to, &asked[0].payload), (To::Peer(1), &vec![7; 100]));
-        assert_eq!((asked[1].to, asked.len()), (To::Peer(0), 2));
+        let mut forwarding = forwarding_with(1, None);
+        assert_eq!(forward(&mut forwarding, b"nex", b""), Err(NotForwarded::UnknownPeer));
+        assert_eq!(forward(&mut forwarding, b"next", &[0; 101]), Err(NotForwarded::TooLarge));
+        assert_eq!(forward(&mut forwarding, b"next", &[7; 100]), Ok(()));
+        assert_eq!(forward(&mut forwarding, b"next", b""), Err(NotForwarded::Busy));
+        assert_eq!(forward(&mut forwarding, b"first", b""), Ok(()));
+        let requested = forwarding.take().requested;
+        assert_eq!((requested[0].recipient, &requested[0].payload), (Recipient::Peer(1), &vec![7; 100]));
+        assert_eq!((requested[1].recipient, requested.len()), (Recipient::Peer(0), 2));
 
-        assert_eq!(ask(&mut to(0, None), b"next", b""), Err(NotForwarded::Busy));
-        assert_eq!(ask(&mut to(1, Some(9)), b"next", &[0; 10]), Err(NotForwarded::Busy));
-        assert_eq!(ask(&mut to(1, Some(10)), b"next", &[0; 10]), Ok(()));
+        assert_eq!(forward(&mut forwarding_with(0, None), b"next", b""), Err(NotForwarded::Busy));
+        assert_eq!(forward(&mut forwarding_with(1, Some(9)), b"next", &[0; 10]), Err(NotForwarded::Busy));
+        assert_eq!(forward(&mut forwarding_with(1, Some(10)), b"next", &[0; 10]), Ok(()));
     }
 
     #[test]
     fn each_message_of_a_call_counts_until_it_is_forgotten() {
-        let mut forwarding = to(9, None);
-        assert_eq!(ask(&mut forwarding, b"next", &[0; 90]), Ok(()), "the first one may be of any length");
-        assert_eq!(ask(&mut forwarding, b"next", &[0; 61]), Err(NotForwarded::Busy));
-        assert_eq!(ask(&mut forwarding, b"next", &[0; 60]), Ok(()));
-        assert_eq!(forwarding.ask_again((&[0; 100][..]).into()), Ok(()));
-        assert_eq!(ask(&mut forwarding, b"first", b""), Err(NotForwarded::TooOften));
-        forwarding.forget();
+        let mut forwarding = forwarding_with(9, None);
+        assert_eq!(forward(&mut forwarding, b"next", &[0; 90]), Ok(()), "the first one may be of any length");
+        assert_eq!(forward(&mut forwarding, b"next", &[0; 61]), Err(NotForwarded::Busy));
+        assert_eq!(forward(&mut forwarding, b"next", &[0; 60]), Ok(()));
+        assert_eq!(forwarding.repeat((&[0; 100][..]).into()), Ok(()));
+        assert_eq!(forward(&mut forwarding, b"first", b""), Err(NotForwarded::TooOften));
+        forwarding.drop_requests();
         let gates = forwarding.gates.iter().chain(&forwarding.again);
         assert!(gates.map(|gate| (gate.calls, gate.bytes)).all(|found| found == (9, None)));
-        assert!(forwarding.take().asked.is_empty());
-        assert_eq!(ask(&mut forwarding, b"next", &[0; 90]), Ok(()));
+        assert!(forwarding.take().requested.is_empty());
+        assert_eq!(forward(&mut forwarding, b"next", &[0; 90]), Ok(()));
     }
 
     #[test]
     fn a_call_goes_no_farther_than_it_may_and_that_is_counted() {
-        let mut forwarding = to(9, None);
-        forwarding.way = Way { hops: 1, repeats: 1 };
-        assert_eq!(ask(&mut forwarding, b"next", b""), Ok(()));
-        assert_eq!(forwarding.ask_again((&[][..]).into()), Err(NotForwarded::TooFar));
-        forwarding.way.hops = 2;
-        assert_eq!(ask(&mut forwarding, b"next", b""), Err(NotForwarded::TooFar));
+        let mut forwarding = forwarding_with(9, None);
+        forwarding.history = CallHistory { hops: 1, repeats: 1 };
+        assert_eq!(forward(&mut forwarding, b"next", b""), Ok(()));
+        assert_eq!(forwarding.repeat((&[][..]).into()), Err(NotForwarded::TooFar));
+        forwarding.history.hops = 2;
+        assert_eq!(forward(&mut forwarding, b"next", b""), Err(NotForwarded::TooFar));
         let requests = forwarding.take();
-        assert_eq!((requests.asked.len(), requests.too_far), (1, 2));
+        assert_eq!((requests.requested.len(), requests.too_far), (1, 2));
         assert_eq!(forwarding.take().too_far, 0);
     }
 
     #[test]
     fn code_is_made_where_that_is_allowed_and_named_by_its_hash() {
         let (code, none) = (LentBytes::from(&b"some code"[..]), LentBytes::from(&[][..]));
-        let mut forwarding = to(9, None);
+        let mut forwarding = forwarding_with(9, None);
         let id = code_id(b"some code");
         assert_eq!(forwarding.make(code), Err(NotForwarded::NotAllowed));
         assert_eq!(forwarding.inject(id, none, none), Err(NotForwarded::NotAllowed));
@@ -332,18 +341,18 @@ mod tests {
         assert_eq!(requests.made.len(), 1);
         assert!(
             requests
-                .asked
+                .requested
                 .iter()
-                .map(|asked| (asked.to, asked.code))
-                .eq([(To::Again, Some(id)), (To::Peer(1), Some(id))])
+                .map(|requested| (requested.recipient, requested.code))
+                .eq([(Recipient::Again, Some(id)), (Recipient::Peer(1), Some(id))])
         );
         forwarding.make(code).unwrap();
-        forwarding.forget();
+        forwarding.drop_requests();
         assert!(forwarding.take().made.is_empty());
     }
 
     #[test]
     fn without_a_target_nothing_runs_again() {
-        assert_eq!(Forwarding::default().ask_again((&[][..]).into()), Err(NotForwarded::UnknownPeer));
+        assert_eq!(Forwarding::default().repeat((&[][..]).into()), Err(NotForwarded::UnknownPeer));
     }
 }

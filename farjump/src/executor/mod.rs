@@ -5,6 +5,7 @@
 mod builder;
 mod callers;
 mod coarse_clock;
+mod code;
 mod context;
 mod crash;
 mod direct_call;
@@ -17,7 +18,6 @@ mod lent_bytes;
 mod perf_map;
 mod run;
 mod services;
-mod code;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_void;
@@ -39,7 +39,7 @@ use self::perf_map::PerfMap;
 use crate::CallError;
 use crate::Error;
 use crate::mode::{Allowed, Mode};
-use crate::objects::{self, Bell, Objects, Unanswered};
+use crate::objects::{self, Bell, Objects, Postponed};
 use crate::policy::Policy;
 use crate::refusal::Refusal;
 use crate::stats::{Stats, StoreStats};
@@ -49,17 +49,17 @@ pub(crate) use crate::executor::code::bind::Supplied;
 pub use crate::executor::code::bitcode::BitcodeUse;
 #[cfg(feature = "bitcode")]
 pub(crate) use crate::executor::code::bitcode::{Finished, Settled};
-pub use builder::ExecutorBuilder;
-pub use callers::LastCall;
+pub use crate::executor::code::own::OwnCode;
+pub(crate) use crate::executor::code::own::{Chosen, refused};
 pub use crate::executor::code::table::CodeTable;
 pub(crate) use crate::executor::code::table::{Callable, Named, Ready, Unbound};
+pub use builder::ExecutorBuilder;
+pub use callers::LastCall;
 pub(crate) use context::{Context, Ended, running};
 pub use context::{at_call_end, caller, caller_number, hold_reply, principal, principal_number, reply};
 pub use direct_call::{CallOutcome, DirectCaller};
 pub use export::{Export, ExportFn};
-pub(crate) use forward_requests::{Asked, Forwarding, Gate, Requests, To, Way};
-pub use crate::executor::code::own::OwnCode;
-pub(crate) use crate::executor::code::own::{Chosen, refused};
+pub(crate) use forward_requests::{CallHistory, ForwardRequest, Forwarding, Gate, Recipient, Requests};
 
 /// Holds linked code and calls it. Used by one thread at a time.
 #[derive(Debug)]
@@ -186,8 +186,8 @@ impl Executor {
             evictions: store.evictions(),
             capacity_images: capacity.images,
             capacity_bytes: capacity.bytes,
-            room_used: store.arena().used(),
-            room: store.arena().capacity(),
+            arena_used: store.arena().used(),
+            arena_capacity: store.arena().capacity(),
         };
         stats
     }
@@ -210,8 +210,8 @@ impl Executor {
     }
 
     /// Drops code from the store; `false` if it is not there. Its statics are lost.
-    pub(crate) fn forget(&mut self, key: CodeKey) -> bool {
-        self.store.forget(key)
+    pub(crate) fn drop_code(&mut self, key: CodeKey) -> bool {
+        self.store.drop_code(key)
     }
 
     /// Adds the function of `library` to this process, in place of one of the same name, for calls in which
@@ -338,7 +338,7 @@ impl Executor {
         // SAFETY: nothing was unbound since the call.
         unsafe { self.count(code.usage) };
         self.check_ended(name, ended)?;
-        self.forwarding().forget();
+        self.forwarding().drop_requests();
         reply.extend_from_slice(self.reply());
         Ok(())
     }
@@ -366,8 +366,8 @@ impl Executor {
     }
 
     /// Takes the state of the request that has just ended, if the store has not responded to it.
-    pub(crate) fn take_unanswered(&mut self) -> Option<Unanswered> {
-        self.context.unanswered.take()
+    pub(crate) fn take_postponed(&mut self) -> Option<Postponed> {
+        self.context.postponed.take()
     }
 
     /// Sets the bell of a store that postpones requests.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use farjump_loader::{LinkedImage, Usage, address_map};
 
-use crate::executor::code::table::{Callable, CodeTable};
 use super::enter::{ControlWords, Main};
 use super::{Ended, Executor, Forwarding};
+use crate::executor::code::table::{Callable, CodeTable};
 
 impl Executor {
     /// Calls code. Its reply, of at most `reply_limit` bytes, is then in [`Executor::reply`].
@@ -89,7 +89,12 @@ impl Executor {
     }
 
     /// The reference that keeps the code of `index`, or a function of the target's own, placed.
-    pub(crate) fn held(&self, table: &CodeTable, index: u16, code: Callable) -> Option<Arc<LinkedImage>> {
+    pub(crate) fn linked_of(
+        &self,
+        table: &CodeTable,
+        index: u16,
+        code: Callable,
+    ) -> Option<Arc<LinkedImage>> {
         let bound = table.bound(index).map(|(_, linked)| linked);
         let mut all = bound.into_iter().chain(self.local.values().map(|local| &local.linked));
         all.find(|linked| linked.main() as usize == code.main as usize).cloned()

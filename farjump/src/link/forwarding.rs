@@ -47,20 +47,20 @@ impl Outgoing {
     ///
     /// # Errors
     /// [`crate::WaitError::PeerGone`] at the end of the link.
-    pub(crate) fn answer_code(&mut self, id: CodeId, image: Option<&[u8]>) -> Result<(), Error> {
-        self.0.answer_code(id, image)
+    pub(crate) fn respond_with_code(&mut self, id: CodeId, image: Option<&[u8]>) -> Result<(), Error> {
+        self.0.respond_with_code(id, image)
     }
 
     /// Sends the destination a manifest that it has requested; `None` if there is none.
     ///
     /// # Errors
-    /// As [`Outgoing::answer_code`].
-    pub(crate) fn answer_manifest(
+    /// As [`Outgoing::respond_with_code`].
+    pub(crate) fn respond_with_manifest(
         &mut self,
         family: FamilyId,
         manifest: Option<&Manifest>,
     ) -> Result<(), Error> {
-        self.0.answer_manifest(family, manifest)
+        self.0.respond_with_manifest(family, manifest)
     }
 
     /// Injects the code as `image` with the payload as it is. Returns the token for [`Outgoing::take`], if a reply is
@@ -126,8 +126,8 @@ impl Outgoing {
     }
 
     /// Returns whether the control connection has ended, and needs no more watching.
-    pub(crate) fn is_going(&self) -> bool {
-        self.0.is_going()
+    pub(crate) fn is_draining(&self) -> bool {
+        self.0.is_draining()
     }
 
     /// The doorbell's descriptor, if the transport has one; the same for the life of the link.

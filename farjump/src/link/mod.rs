@@ -25,9 +25,10 @@ use farjump_control::{PassedOver, PeerIdentity, Rights};
 use farjump_core::transport::{ArrivalRules, PathInfo};
 use farjump_loader::Library;
 
+use crate::link::wait::epoll::Watch;
+pub use crate::link::wait::shared::{SharedLink, SharedPending};
 pub use batch::Batch;
 pub use builder::LinkBuilder;
-use crate::link::wait::epoll::Watch;
 #[cfg(feature = "build")]
 pub use exact::{CompiledImage, KeptCause, PeerCompiler};
 pub(crate) use forwarded::{Forwarded, Image, PassedImage, Wanted};
@@ -37,7 +38,6 @@ use inner::{Inner, TURNS_TO_IDLE};
 pub(crate) use pending_calls::ReplyBytes;
 pub use reading::MemoryRead;
 pub(crate) use send::{CANARY_LEN, run_payload_init};
-pub use crate::link::wait::shared::{SharedLink, SharedPending};
 pub use typed::{SharedTypedPending, TypedPending};
 
 use crate::{Cpu, Error, Mode, Refusal};
@@ -297,7 +297,7 @@ impl Link {
     /// ```no_run
     /// # use farjump::{Error, Link, Pending, Reply};
     /// # fn sleep_on(_: std::os::fd::BorrowedFd<'_>, _: std::time::Duration) {}
-    /// fn answer(link: &Link, mut call: Pending<'_>) -> Result<Reply, Error> {
+    /// fn wait_for_reply(link: &Link, mut call: Pending<'_>) -> Result<Reply, Error> {
     ///     loop {
     ///         if let Some(reply) = call.poll()? {
     ///             return Ok(reply);

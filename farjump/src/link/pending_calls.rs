@@ -7,8 +7,8 @@ use std::task::Waker;
 use farjump_core::frame::{Kind, Plan};
 use smallvec::SmallVec;
 
-use crate::link::wait::tasks::Tasks;
 use crate::Error;
+use crate::link::wait::tasks::Tasks;
 
 /// A reply's bytes: those of one line are kept without an allocation.
 pub(crate) type ReplyBytes = SmallVec<[u8; 40]>;
@@ -260,7 +260,7 @@ impl CallSlots {
             State::Awaited => {
                 slot.state = State::Abandoned;
                 if let Some(tasks) = &self.tasks {
-                    tasks.forget_call(token as u16);
+                    tasks.unregister_call(token as u16);
                 }
             }
             State::Done(_) => self.free(token),

@@ -11,7 +11,7 @@ use crate::Error;
 #[derive(Debug)]
 pub enum MemoryRead {
     /// It is under way, or there is none.
-    UnderWay,
+    InFlight,
     /// Its bytes.
     Done(ReadBytes),
     /// The transport does not read this memory natively. The link stays usable.

@@ -153,7 +153,7 @@ impl SentCodes {
             Some(&index) => index,
             None => self.add(id, library.name(), image.payload_align_log2())?,
         };
-        self.forget_recent();
+        self.drop_recent();
         self.keep_image(index, library, image);
         // Of several copies of a library with the same code, the payload routines of the caller's copy must
         // run.
@@ -197,7 +197,7 @@ impl SentCodes {
     }
 
     /// Lets the next call look for its code again.
-    pub(crate) fn forget_recent(&mut self) {
+    pub(crate) fn drop_recent(&mut self) {
         // Before `recent`, which keeps the address.
         self.cool();
         if let Some((_, before)) = self.recent.take() {

@@ -7,7 +7,7 @@ use super::{Traffic, Wire};
 /// Microseconds of work after which half of the estimate of a processor's speed is new.
 const MEMORY_US: f64 = 100.0;
 /// Microseconds of work that suffice to measure a speed.
-const TELLING_US: f64 = 20.0;
+const MIN_MEASURED_US: f64 = 20.0;
 /// Less work than that counts as none: sums of estimates leave a remainder.
 const NOTHING_US: f64 = 0.01;
 /// The range of accepted speeds, as real times divided by estimated times.
@@ -259,7 +259,7 @@ impl Chooser {
         if let Some((since, done)) = &mut owner.busy {
             *done += estimated_us;
             let (since, done) = (*since, *done);
-            if done >= TELLING_US {
+            if done >= MIN_MEASURED_US {
                 owner.learn(done, now_us - since);
                 owner.busy = None;
             }

@@ -122,7 +122,7 @@ impl<T> Sessions<T> {
 
     /// Returns whether the system reports events of some sessions, and polling the others costs no less than querying
     /// the system.
-    pub(super) fn are_all_told(&self) -> bool {
+    pub(super) fn are_all_reported(&self) -> bool {
         !self.mixed
     }
 
@@ -344,7 +344,7 @@ mod tests {
     }
 
     /// As [`settled`], where the system reports the events of sessions with even names.
-    fn settled_told(count: u32, brought: &[u32]) -> Sessions<u32> {
+    fn settled_reported(count: u32, brought: &[u32]) -> Sessions<u32> {
         let mut sessions = settled(0, &[]);
         (0..count).for_each(|name| sessions.push(name));
         sessions.settle(|name| match (brought.contains(name), *name % 2) {
@@ -357,8 +357,8 @@ mod tests {
 
     #[test]
     fn a_reported_session_is_not_polled_before_it_becomes_busy() {
-        let mut sessions = settled_told(100, &[3, 4]);
-        assert!(!sessions.are_all_told());
+        let mut sessions = settled_reported(100, &[3, 4]);
+        assert!(!sessions.are_all_reported());
         for _ in 0..3 {
             sessions.sweep();
             let mut seen: Vec<_> = (0..99).flat_map(|_| looks(&mut sessions)).collect();
@@ -379,7 +379,7 @@ mod tests {
             let mut sessions = settled(0, &[]);
             (0..count).for_each(|name| sessions.push(name));
             sessions.settle(|_| Found::Reported);
-            assert!(sessions.are_all_told());
+            assert!(sessions.are_all_reported());
             assert_eq!((looks(&mut sessions).len(), sessions.polled()), (left, left), "of {count}");
         }
     }
@@ -387,7 +387,7 @@ mod tests {
     #[test]
     fn removing_one_keeps_reported_sessions_apart_from_polled_ones() {
         for gone in 0..20 {
-            let mut sessions = settled_told(20, &[3, 4]);
+            let mut sessions = settled_reported(20, &[3, 4]);
             let index = sessions.iter().position(|name| *name == gone).unwrap();
             assert_eq!(sessions.remove(index), gone);
             let mut left: Vec<_> = sessions.iter().copied().collect();

@@ -29,7 +29,7 @@ pub(super) struct Settings {
     /// True if mailboxes have all of their memory when a link is made.
     pub(super) prefault: bool,
     /// True if functions that the program exports may query the principal of the running call.
-    pub(super) tells_callers: bool,
+    pub(super) exposes_callers: bool,
     pub(super) wait: WaitPolicy,
     pub(super) stall_timeout: Duration,
     pub(super) handshake_timeout: Duration,
@@ -54,7 +54,7 @@ impl Default for Settings {
         Settings {
             mailbox: DEFAULT_MAILBOX,
             prefault: false,
-            tells_callers: false,
+            exposes_callers: false,
             wait: crate::wait::default_wait(),
             stall_timeout: Duration::from_secs(1),
             handshake_timeout: Duration::from_secs(2),

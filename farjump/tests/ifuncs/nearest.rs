@@ -6,7 +6,7 @@ use farjump_ifunc::{Plain, ifunc};
 
 #[derive(Plain)]
 #[repr(C)]
-struct Question {
+struct Query {
     from: i32,
     count: u32,
     points: [i32; 100],
@@ -14,16 +14,16 @@ struct Question {
 
 #[derive(Plain)]
 #[repr(C)]
-struct Answer {
+struct NearestPoint {
     index: u32,
     distance: u32,
 }
 
 #[ifunc]
-fn nearest(question: &Question) -> Result<Answer, &'static str> {
-    let points = question.points.get(..question.count as usize).ok_or("there are at most 100 points")?;
-    let distances = points.iter().map(|point| point.abs_diff(question.from));
+fn nearest(query: &Query) -> Result<NearestPoint, &'static str> {
+    let points = query.points.get(..query.count as usize).ok_or("there are at most 100 points")?;
+    let distances = points.iter().map(|point| point.abs_diff(query.from));
     let nearest = (0..).zip(distances).min_by_key(|(_, distance)| *distance);
     let (index, distance) = nearest.ok_or("there are no points")?;
-    Ok(Answer { index, distance })
+    Ok(NearestPoint { index, distance })
 }

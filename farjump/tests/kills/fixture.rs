@@ -60,7 +60,7 @@ impl Over {
     }
 
     /// The transport for such an address.
-    fn to(address: &str) -> Over {
+    fn of_address(address: &str) -> Over {
         if address.starts_with("tcp:") { Over::Tcp } else { Over::Shm }
     }
 
@@ -90,7 +90,7 @@ impl Over {
 
 /// A link to be made to the target at the address.
 pub(crate) fn link(address: &str) -> LinkBuilder {
-    link_to(address, Over::to(address).name())
+    link_to(address, Over::of_address(address).name())
 }
 
 /// A process's resources for its peers.
@@ -155,13 +155,16 @@ impl Fixture {
     ) -> (Fate, Outcome) {
         self.ledger.clear();
         self.ledger.pages().hold.store(scenario.holds().into(), Ordering::Release);
-        let (fate, unmet) = match victim {
+        let (fate, failed_handshakes) = match victim {
             Victim::Target => self.hit_target(scenario, hit, random),
             Victim::Source => (self.hit_source(scenario, hit, random), false),
         };
         self.nothing_is_left();
         self.is_witnessed();
-        let outcome = Outcome { unmet: unmet.into(), ..self.ledger.audit(fate, self.over().outlives()) };
+        let outcome = Outcome {
+            failed_handshakes: failed_handshakes.into(),
+            ..self.ledger.audit(fate, self.over().outlives())
+        };
 
         self.ledger.clear();
         source(&self.ledger, &self.address).greet(random);
@@ -171,7 +174,7 @@ impl Fixture {
     }
 
     fn over(&self) -> Over {
-        Over::to(&self.address)
+        Over::of_address(&self.address)
     }
 
     /// Hits a target in another process; the source is a thread of this one. Also returns whether the source
@@ -198,8 +201,9 @@ impl Fixture {
         }
         let address = &self.address;
         let error = played.expect_err("the target is gone");
-        let unmet = matches!(error, Error::Connect(ConnectError::Handshake(_) | ConnectError::Connection(_)));
-        assert!(unmet || matches!(error, Error::Wait(WaitError::PeerGone { .. })), "{error}");
+        let failed_handshakes =
+            matches!(error, Error::Connect(ConnectError::Handshake(_) | ConnectError::Connection(_)));
+        assert!(failed_handshakes || matches!(error, Error::Wait(WaitError::PeerGone { .. })), "{error}");
         let text = error.to_string();
         // Until the preamble of a target on TCP has come, its name is the address of the connection.
         let number = address.strip_prefix("tcp:").unwrap_or(address);
@@ -222,7 +226,7 @@ impl Fixture {
         assert_eq!(again, *address);
         self.target = target;
         self.witness.reconnect().unwrap();
-        (Fate::TargetKilled, unmet)
+        (Fate::TargetKilled, failed_handshakes)
     }
 
     /// Hits a source; both are other processes.
@@ -363,7 +367,7 @@ fn a_process_plays_the_role_that_it_was_started_for() {
 
 fn play_target(folder: &Path, address: &str, policy: usize, mailbox: usize) {
     let ledger = Ledger::open(&folder.join("ledger"));
-    let builder = listen(address, Over::to(address).name())
+    let builder = listen(address, Over::of_address(address).name())
         .mailbox_size(mailbox)
         .arena_size(1 << 23)
         .wait_policy(wait_policy(policy))

@@ -63,19 +63,19 @@ pub(crate) struct Outcome {
     /// Frames that the source was about to send, or waited for credit for.
     pub(crate) unsent: u64,
     /// Handshakes that failed.
-    pub(crate) unmet: u64,
+    pub(crate) failed_handshakes: u64,
 }
 
 impl std::ops::AddAssign for Outcome {
     fn add_assign(&mut self, other: Outcome) {
-        let Outcome { links, ran, replied, failed, cut, unsent, unmet } = other;
+        let Outcome { links, ran, replied, failed, cut, unsent, failed_handshakes } = other;
         self.links += links;
         self.ran += ran;
         self.replied += replied;
         self.failed += failed;
         self.cut += cut;
         self.unsent += unsent;
-        self.unmet += unmet;
+        self.failed_handshakes += failed_handshakes;
     }
 }
 

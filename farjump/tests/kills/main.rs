@@ -127,9 +127,9 @@ fn kills(over: Over, count: usize) {
         _ => Hit::Kill,
     });
     // Checks that the hits came in the middle of the scenarios.
-    for (scenario, fate, Outcome { cut, failed, unsent, unmet, .. }) in &played {
+    for (scenario, fate, Outcome { cut, failed, unsent, failed_handshakes, .. }) in &played {
         match (scenario, fate) {
-            (Scenario::Connecting, Fate::TargetKilled) => assert_eq!(*unmet, 1),
+            (Scenario::Connecting, Fate::TargetKilled) => assert_eq!(*failed_handshakes, 1),
             (_, Fate::TargetKilled) if scenario.holds() => {
                 assert_eq!((*cut, *failed), (1, 1), "{scenario:?}")
             }
@@ -139,7 +139,7 @@ fn kills(over: Over, count: usize) {
         }
     }
     let all = total(&played);
-    assert!(all.replied > 0 && all.failed > 0 && all.cut > 0 && all.unsent > 0 && all.unmet > 0);
+    assert!(all.replied > 0 && all.failed > 0 && all.cut > 0 && all.unsent > 0 && all.failed_handshakes > 0);
 }
 
 #[test]

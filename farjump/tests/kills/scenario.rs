@@ -97,13 +97,13 @@ impl Source<'_> {
         let mut link = self.connect(scenario, random)?;
         match scenario {
             Scenario::Connecting => {
-                while self.goes_on() {
+                while self.makes_another() {
                     drop(std::mem::replace(&mut link, self.connect(scenario, random)?));
                 }
                 Ok(())
             }
             Scenario::CodeTravels => {
-                while self.goes_on() {
+                while self.makes_another() {
                     link = self.connect(scenario, random)?;
                     let shape = Shape { payload: random.u64(..100), ..Shape::default() };
                     let counted = self.counted(&link);
@@ -112,7 +112,7 @@ impl Source<'_> {
                 self.idle(&link)
             }
             Scenario::Reconnecting => {
-                while self.goes_on() {
+                while self.makes_another() {
                     let counted = self.counted(&link);
                     let frames = random.u64(1..20);
                     self.stream(&counted, scenario, frames, random)?;
@@ -171,7 +171,7 @@ impl Source<'_> {
     }
 
     /// Returns whether a scenario that makes many links makes one more.
-    fn goes_on(&self) -> bool {
+    fn makes_another(&self) -> bool {
         !self.is_finished() && self.ledger.pages().links.load(Ordering::Acquire) < MOST.1
     }
 

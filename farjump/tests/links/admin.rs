@@ -174,8 +174,8 @@ fn admin_statistics_match_the_targets_own_and_list_its_sources() {
     assert_eq!(reported.refusals().count(), RefusalCause::count());
     assert_eq!((reported.store.images, reported.store.bytes), (2, own.store.bytes as u64));
     assert_eq!(
-        (reported.store.room_used, reported.store.room),
-        (own.store.room_used as u64, own.store.room as u64)
+        (reported.store.arena_used, reported.store.arena_capacity),
+        (own.store.arena_used as u64, own.store.arena_capacity as u64)
     );
     assert_eq!(reported.store.capacity_images, Some(own.store.capacity_images as u64));
     let [first, second] = &reported.sources[..] else { panic!("{:?}", reported.sources) };

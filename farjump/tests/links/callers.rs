@@ -8,18 +8,18 @@ use crate::support::{Place, library};
 
 thread_local! {
     /// The caller as the exported function saw it: its number and its process.
-    static TOLD: Cell<Option<(Option<u64>, Option<u32>)>> = const { Cell::new(None) };
+    static SEEN_CALLER: Cell<Option<(Option<u64>, Option<u32>)>> = const { Cell::new(None) };
 }
 
 /// The function that the sample imports by this name. It has to return a number.
 extern "C" fn lend() -> u32 {
-    TOLD.set(Some((caller_number(), caller().map(|peer| peer.pid))));
+    SEEN_CALLER.set(Some((caller_number(), caller().map(|peer| peer.pid))));
     1
 }
 
 fn target<'a>(place: &Place, tells: bool) -> Target<'a> {
     let target = place.target().export("lend", lend as extern "C" fn() -> _);
-    target.crash_report(true).tell_callers(tells).build().unwrap()
+    target.crash_report(true).expose_callers(tells).build().unwrap()
 }
 
 /// Polls more often than any pending work needs.
@@ -41,7 +41,7 @@ fn link(place: &Place, target: &mut Target<'_>) -> Link {
 }
 
 /// Calls the function, and returns the caller as it saw it.
-fn told(target: &mut Target<'_>, link: &Link) -> (Option<u64>, Option<u32>) {
+fn seen_caller(target: &mut Target<'_>, link: &Link) -> (Option<u64>, Option<u32>) {
     let mut call = link.inject(&library("lending"), b"r").unwrap();
     let reply = loop {
         target.poll().unwrap();
@@ -50,7 +50,7 @@ fn told(target: &mut Target<'_>, link: &Link) -> (Option<u64>, Option<u32>) {
         }
     };
     assert_eq!(&*reply, b"lent");
-    TOLD.take().expect("the function was called")
+    SEEN_CALLER.take().expect("the function was called")
 }
 
 #[test]
@@ -59,11 +59,11 @@ fn a_function_learns_the_link_and_process_of_its_caller() {
     let mut target = target(&place, true);
     let links = [link(&place, &mut target), link(&place, &mut target)];
     let own = Some(std::process::id());
-    let (first, process) = told(&mut target, &links[0]);
-    let (second, _) = told(&mut target, &links[1]);
+    let (first, process) = seen_caller(&mut target, &links[0]);
+    let (second, _) = seen_caller(&mut target, &links[1]);
     assert!(first.is_some() && second.is_some() && first != second, "{first:?} {second:?}");
     assert_eq!(process, own);
-    assert_eq!(told(&mut target, &links[0]).0, first);
+    assert_eq!(seen_caller(&mut target, &links[0]).0, first);
     let last = target.last_call().expect("a call has run");
     assert_eq!((&*last.function, last.caller.map(|peer| peer.pid)), ("lending", own));
     // A link that ends in the poll that runs its call is still the caller.
@@ -71,12 +71,12 @@ fn a_function_learns_the_link_and_process_of_its_caller() {
     one.send(&library("lending"), b"r").unwrap();
     drop(one);
     turn(&mut target);
-    assert_eq!(TOLD.take(), Some((first, own)));
+    assert_eq!(SEEN_CALLER.take(), Some((first, own)));
     assert_eq!(target.last_call().unwrap().caller.map(|peer| peer.pid), own);
     // A call of the program's own has no caller.
     // SAFETY: the function calls the export above.
     unsafe { target.call(OwnCode::Library(&library("lending")), b"r") }.unwrap();
-    assert_eq!(TOLD.take(), Some((None, None)));
+    assert_eq!(SEEN_CALLER.take(), Some((None, None)));
     assert!(target.last_call().unwrap().caller.is_none());
     assert_eq!((caller_number(), caller()), (None, None), "no call runs here");
     drop(other);
@@ -87,11 +87,11 @@ fn a_target_that_does_not_report_callers_reports_none() {
     let place = Place::new();
     let mut target = target(&place, false);
     let link = link(&place, &mut target);
-    assert_eq!(told(&mut target, &link), (None, None));
+    assert_eq!(seen_caller(&mut target, &link), (None, None));
     assert_eq!(target.last_call().unwrap().function, "lending");
     // With another batch size polls take another path.
     target.set_batch(1);
-    assert_eq!(told(&mut target, &link), (None, None));
+    assert_eq!(seen_caller(&mut target, &link), (None, None));
     assert!(target.last_call().unwrap().caller.is_none());
 }
 
@@ -100,7 +100,7 @@ fn a_poll_runs_at_most_the_set_number_of_a_links_calls() {
     let place = Place::new();
     let mut target = target(&place, false);
     let link = link(&place, &mut target);
-    told(&mut target, &link);
+    seen_caller(&mut target, &link);
     turn(&mut target);
     assert!(!target.may_have_frames());
     for most in [1, 3, 64] {
@@ -127,7 +127,7 @@ fn replies_to_a_group_wait_for_no_credit() {
     let place = Place::new();
     let mut target = target(&place, false);
     let link = link(&place, &mut target);
-    told(&mut target, &link);
+    seen_caller(&mut target, &link);
     let lending = library("lending");
     for round in 0..100 {
         let mut group = link.group();

@@ -81,7 +81,7 @@ fn settle(link: &Link, library: &Library, mut call: impl FnMut()) -> CompiledIma
         call();
         match link.compiled_image(library) {
             settled @ (CompiledImage::InUse(_) | CompiledImage::Kept(_)) => return settled,
-            CompiledImage::Unasked => panic!("it was asked for"),
+            CompiledImage::NotRequested => panic!("it was asked for"),
             _ => {}
         }
     }
@@ -122,7 +122,7 @@ fn calls_run_the_carried_image_until_the_compiled_one_is_ready() {
     let compiler = compiler(&place, &format!("while [ ! -e {} ]; do sleep 0.01; done", quoted(&go)));
     let _target = start_target(&place.address());
     let link = link_by(place.link(), compiler);
-    assert_eq!(link.compiled_image(&library), CompiledImage::Unasked);
+    assert_eq!(link.compiled_image(&library), CompiledImage::NotRequested);
     for _ in 0..100 {
         call(&link, &library);
         assert_eq!(link.compiled_image(&library), CompiledImage::Compiling);
@@ -335,7 +335,7 @@ fn a_link_made_anew_uses_the_image_again() {
     drop(target);
     let _target = start_target(&place.address());
     link.reconnect().unwrap();
-    assert_eq!(link.compiled_image(&library), CompiledImage::Unasked);
+    assert_eq!(link.compiled_image(&library), CompiledImage::NotRequested);
     assert_eq!(in_use(settled(&link, &library)), id);
     let images = place.admin().store().unwrap().images;
     assert!(images.iter().any(|image| image.id == id), "{images:?}");

@@ -26,7 +26,7 @@ fn chain<'a>(place: &Place, levels: &[u8]) -> Vec<TargetBuilder<'a>> {
 
 /// Injects `library` with this number of hops, and polls until the level of the image that ran has come.
 fn call_level(turned: &Turned<'_>, library: &Library, hops: usize) -> Result<String, Error> {
-    let reply = turned.answer_bytes(turned.link.inject(library, ">".repeat(hops).as_bytes())?)?;
+    let reply = turned.reply_bytes(turned.link.inject(library, ">".repeat(hops).as_bytes())?)?;
     Ok(reply.iter().map(|level| char::from(b'0' + level)).collect())
 }
 
@@ -115,7 +115,7 @@ fn an_admitted_family_runs_over_forwards_and_other_code_is_refused() {
     let turned = Turned::new(&place, targets);
     assert_eq!(call_level(&turned, &level, 1).unwrap(), "3", "the same image, of an admitted family");
     let tally = library("onward");
-    let error = turned.answer(turned.link.inject(&tally, b">next;x").unwrap()).unwrap_err();
+    let error = turned.reply_text(turned.link.inject(&tally, b">next;x").unwrap()).unwrap_err();
     assert!(error.to_string().contains("allow_code"), "{error}");
 }
 
@@ -344,11 +344,11 @@ fn a_silent_source_delays_others_for_a_time_and_may_respond_late() {
     // calls of others for this function wait for it. Calls of other functions do not.
     let turned = &hostile.turned;
     let far = turned.link.inject(&level, b">").unwrap();
-    assert_eq!(turned.answer(turned.link.inject(&library("onward"), b"near").unwrap()).unwrap(), "near");
+    assert_eq!(turned.reply_text(turned.link.inject(&library("onward"), b"near").unwrap()).unwrap(), "near");
     let other = connect(&turned.targets[0], &place);
     let near = other.inject(&library("onward"), b">next;there").unwrap();
-    assert_eq!(turned.answer(near).unwrap(), "there");
-    assert_eq!(turned.answer_bytes(far).unwrap(), [0], "the honest source was asked after it");
+    assert_eq!(turned.reply_text(near).unwrap(), "there");
+    assert_eq!(turned.reply_bytes(far).unwrap(), [0], "the honest source was asked after it");
     // The hostile source's call was forwarded with the image that the other source sent. Its late message is no
     // breach.
     hostile.source.say(&Message::NoManifest { family: family.0 });
@@ -373,7 +373,7 @@ fn the_next_source_supplies_a_manifest_when_the_first_one_ends() {
     let far = turned.link.inject(&level, b">").unwrap();
     turned.turn();
     drop(source);
-    assert_eq!(turned.answer_bytes(far).unwrap(), [0]);
+    assert_eq!(turned.reply_bytes(far).unwrap(), [0]);
 }
 
 #[test]
@@ -406,6 +406,6 @@ fn a_source_that_names_families_without_end_costs_others_none_of_theirs() {
         turn();
     }
     assert!(far.poll().unwrap().is_none());
-    assert_eq!(turned.answer_bytes(far).unwrap(), [0]);
+    assert_eq!(turned.reply_bytes(far).unwrap(), [0]);
     assert_eq!(call_level(&turned, &level, 1).unwrap(), "0");
 }

@@ -65,14 +65,14 @@ impl<'a> Turned<'a> {
 
     /// Injects `onward`, and polls all targets until the outcome has come.
     fn call(&self, steps: &str) -> Result<String, Error> {
-        self.answer(self.link.inject(&library("onward"), steps.as_bytes())?)
+        self.reply_text(self.link.inject(&library("onward"), steps.as_bytes())?)
     }
 
-    pub(crate) fn answer(&self, pending: Pending<'_>) -> Result<String, Error> {
-        Ok(String::from_utf8(self.answer_bytes(pending)?).unwrap())
+    pub(crate) fn reply_text(&self, pending: Pending<'_>) -> Result<String, Error> {
+        Ok(String::from_utf8(self.reply_bytes(pending)?).unwrap())
     }
 
-    pub(crate) fn answer_bytes(&self, mut pending: Pending<'_>) -> Result<Vec<u8>, Error> {
+    pub(crate) fn reply_bytes(&self, mut pending: Pending<'_>) -> Result<Vec<u8>, Error> {
         loop {
             self.turn();
             if let Some(reply) = pending.poll()? {
@@ -293,7 +293,7 @@ fn a_forwarded_calls_pending_reply_delays_no_other_call() {
         }
     }
     assert!(far.poll().unwrap().is_none());
-    assert_eq!(turned.answer(far).unwrap(), "far");
+    assert_eq!(turned.reply_text(far).unwrap(), "far");
 }
 
 #[test]
@@ -426,7 +426,7 @@ fn excess_forwarded_calls_are_refused_and_unread_replies_delay_no_other() {
         }
     }
     for (number, call) in calls.into_iter().enumerate() {
-        let result = turned.answer(call);
+        let result = turned.reply_text(call);
         if number < 256 {
             assert_eq!(result.unwrap(), "x".repeat(400), "{number}");
         } else {
@@ -480,7 +480,7 @@ fn outcomes_that_wait_for_credit_count_in_the_memory_of_their_source() {
         }
         // All of them have reached the first target, and the source has taken none.
         (0..100).for_each(|_| turned.turn());
-        let outcomes: Vec<_> = pending.into_iter().map(|pending| turned.answer(pending)).collect();
+        let outcomes: Vec<_> = pending.into_iter().map(|pending| turned.reply_text(pending)).collect();
         let lost = outcomes.into_iter().filter_map(|outcome| match outcome {
             Ok(reply) => {
                 assert_eq!(reply, text);

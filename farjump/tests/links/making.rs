@@ -18,7 +18,7 @@ fn turned<'a>(place: &Place) -> Turned<'a> {
 }
 
 fn call(turned: &Turned<'_>, payload: &[u8]) -> Result<Vec<u8>, Error> {
-    turned.answer_bytes(turned.link.inject(&library("stamp"), payload).unwrap())
+    turned.reply_bytes(turned.link.inject(&library("stamp"), payload).unwrap())
 }
 
 fn words(bytes: &[u8]) -> Vec<u64> {

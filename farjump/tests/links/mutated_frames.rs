@@ -23,7 +23,7 @@ const FRAMES: usize = 4_000;
 /// Longest payload of a frame before the test spoils it, in bytes.
 const PAYLOAD: usize = 200;
 /// More than the longest frame takes in the ring, in bytes: code for aarch64 that runs in place starts at a page.
-const ROOM: usize = 3 * 4096;
+const LONGEST: usize = 3 * 4096;
 /// Variable with the seed, a number. Without it each run draws another seed.
 const SEED: &str = "FARJUMP_FUZZ_SEED";
 
@@ -46,17 +46,17 @@ enum Fate {
     /// Run this on each of these, and reply to none.
     RunsEach(Function, Vec<Vec<u8>>),
     /// Only reply.
-    Answered,
+    Replies,
     Refused(RefusalCause),
     /// Request this code, and refuse the frame when it does not come.
-    Asks(CodeId),
+    Requests(CodeId),
     /// Cut the link.
     Cut,
 }
 
 /// Model of the target: predicts its reactions and its statistics.
 struct Oracle {
-    held: Vec<(CodeId, Vec<u8>, Function)>,
+    stored: Vec<(CodeId, Vec<u8>, Function)>,
     epoch: u64,
     /// Bindings of the link's indexes.
     table: HashMap<u16, Result<Function, RefusalCause>>,
@@ -86,7 +86,7 @@ impl Oracle {
         };
         let fate = match (header.kind, parts.code) {
             (Kind::Skip, _) => Fate::Skipped,
-            (Kind::Flush, _) => Fate::Answered,
+            (Kind::Flush, _) => Fate::Replies,
             (Kind::Reply, _) => Fate::Refused(RefusalCause::BadFrame),
             // There is no large mailbox.
             (Kind::Large, _) => Fate::Cut,
@@ -102,10 +102,10 @@ impl Oracle {
                 let bound = match code {
                     None => *self.table.get(&header.index).unwrap_or(&Err(RefusalCause::UnknownIndex)),
                     Some(code) => {
-                        let held = self.held.iter().find(|(id, ..)| *id == code.id);
+                        let stored = self.stored.iter().find(|(id, ..)| *id == code.id);
                         let image = part(code.image_offset, code.image_len);
                         let name = part(CODE_HEADER_LEN as u32, code.name_len.into());
-                        let bound = match held {
+                        let bound = match stored {
                             // Bound code came again.
                             Some((_, whole, function))
                                 if code.epoch == self.epoch
@@ -118,7 +118,7 @@ impl Oracle {
                             Some((.., function)) if header.kind == Kind::CallId => Ok(*function),
                             None if header.kind == Kind::CallId => {
                                 self.table.insert(header.index, Err(RefusalCause::CodeMissing));
-                                return (Some(header), Fate::Asks(code.id));
+                                return (Some(header), Fate::Requests(code.id));
                             }
                             _ if !is_name(&String::from_utf8_lossy(&name)) => Err(RefusalCause::BadName),
                             Some((_, whole, function)) if *whole == image => Ok(*function),
@@ -203,7 +203,7 @@ impl Oracle {
         let token = header.map_or(0, |header| header.token);
         match fate {
             Fate::Skipped => {}
-            Fate::Answered => {
+            Fate::Replies => {
                 assert_eq!(hostile.reply_and_token(), (token, self.refused_here.to_le_bytes().to_vec()));
             }
             Fate::Runs(function, payload) => {
@@ -219,7 +219,7 @@ impl Oracle {
                 }
             }
             Fate::Refused(cause) => self.hears_refusal(hostile, token, cause),
-            Fate::Asks(wanted) => {
+            Fate::Requests(wanted) => {
                 assert_eq!(hostile.requested_code(), wanted);
                 hostile.say(&Message::NoCode { id: wanted.0 });
                 self.hears_refusal(hostile, token, RefusalCause::CodeMissing);
@@ -246,7 +246,7 @@ impl Oracle {
         self.epoch = hostile.epoch;
         self.refused_here = 0;
         self.table.clear();
-        for number in 0..self.held.len() {
+        for number in 0..self.stored.len() {
             let frame = self.honest(&hostile, number, b"honest so far");
             self.deliver_honest(&mut hostile, &frame);
         }
@@ -261,18 +261,18 @@ impl Oracle {
     /// Makes space for an honest frame: skips to the start of the ring if the frame may not fit before the end, and
     /// waits until the target has consumed everything.
     fn make_space(&mut self, hostile: &mut RawSource) {
-        hostile.await_credit(ROOM);
-        if hostile.ring() - hostile.offset() < ROOM {
+        hostile.await_credit(LONGEST);
+        if hostile.ring() - hostile.offset() < LONGEST {
             let skip = hostile.skip();
             self.deliver_honest(hostile, &skip);
-            hostile.await_credit(ROOM);
+            hostile.await_credit(LONGEST);
         }
     }
 
     /// Makes one of the frames that honest sources send. The first two bring the two functions, at indexes 0 and 1.
     fn honest(&self, hostile: &RawSource, number: usize, payload: &[u8]) -> Vec<u8> {
         const NAMES: [&str; 2] = ["chronicle", "tally"];
-        let (id, image, _) = &self.held[number % 2];
+        let (id, image, _) = &self.stored[number % 2];
         let code = PlanCode { image, id: *id, epoch: self.epoch, name: NAMES[number % 2], family: None };
         let plan = Plan { index: number as u16 % 2, wants_reply: number < 6, token: number as u32, ..call() };
         let plan = match number {
@@ -318,12 +318,12 @@ fn mutated_frames_have_only_the_effects_that_their_bytes_state() {
     let target = start_counting_target(&place.address());
     let innocent = place.link().connect().unwrap();
     let sequence = library("sequence");
-    let held = [("chronicle", Function::Chronicle), ("tally", Function::Tally)].map(|(name, function)| {
+    let stored = [("chronicle", Function::Chronicle), ("tally", Function::Tally)].map(|(name, function)| {
         let library = library(name);
         (id_of(&library), image_of(&library), function)
     });
     let mut oracle = Oracle {
-        held: held.to_vec(),
+        stored: stored.to_vec(),
         epoch: 0,
         table: HashMap::new(),
         chronicle: Chronicle::new(),

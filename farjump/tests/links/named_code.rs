@@ -12,10 +12,10 @@ use crate::forwarding::{address, member};
 use crate::support::{PATIENCE, Place, id_of, image_of, library};
 
 /// A destination that takes part in the handshake as a target does, and runs nothing.
-struct Asking(Box<Handshake>);
+struct CodeRequester(Box<Handshake>);
 
-impl Asking {
-    fn meet(listener: &Listener) -> Asking {
+impl CodeRequester {
+    fn accept_handshake(listener: &Listener) -> CodeRequester {
         let mut transports: Vec<Box<dyn Transport>> = vec![Box::new(Shm::new())];
         let mut arrival = awaited(|| listener.accept().unwrap()).map_or_else(
             || panic!("the target does not connect"),
@@ -27,13 +27,13 @@ impl Asking {
             Progress::Handshake(handshake) => Some(handshake),
             _ => None,
         });
-        Asking(met.expect("the handshake ends"))
+        CodeRequester(met.expect("the handshake ends"))
     }
 
     /// Requests the image with this id. Returns `None` if the target sends that it has none.
-    fn asks_for(&mut self, wanted: [u8; 16]) -> Option<Vec<u8>> {
+    fn request_image(&mut self, wanted: [u8; 16]) -> Option<Vec<u8>> {
         self.0.control.send(&Message::NeedCode { index: 0, id: wanted }, &[]).unwrap();
-        self.answer(|message| match message {
+        self.await_response(|message| match message {
             Message::Code { id, image } if id == wanted => Some(Some(image)),
             Message::NoCode { id } if id == wanted => Some(None),
             _ => None,
@@ -41,16 +41,16 @@ impl Asking {
     }
 
     /// The same for the manifest of a family.
-    fn asks_for_manifest(&mut self, wanted: [u8; 16]) -> Option<Vec<u8>> {
+    fn request_manifest(&mut self, wanted: [u8; 16]) -> Option<Vec<u8>> {
         self.0.control.send(&Message::NeedManifest { family: wanted }, &[]).unwrap();
-        self.answer(|message| match message {
+        self.await_response(|message| match message {
             Message::Manifest { family, text } if family == wanted => Some(Some(text)),
             Message::NoManifest { family } if family == wanted => Some(None),
             _ => None,
         })
     }
 
-    fn answer<T>(&mut self, is_answer: impl Fn(Message) -> Option<T>) -> T {
+    fn await_response<T>(&mut self, is_answer: impl Fn(Message) -> Option<T>) -> T {
         let control = &mut self.0.control;
         awaited(|| control.recv().unwrap().and_then(|(message, _)| is_answer(message)))
             .expect("an answer comes")
@@ -88,17 +88,17 @@ fn a_destination_gets_only_the_code_of_calls_forwarded_to_it() {
     call(&link, &echo, b"stays");
     call(&link, &tally, b"");
     call(&link, &onward, b">next;");
-    let mut next = Asking::meet(&next);
-    assert_eq!(next.asks_for(id_of(&onward).0), Some(image_of(&onward)));
-    assert_eq!(next.asks_for(id_of(&echo).0), None);
-    assert_eq!(next.asks_for(id_of(&tally).0), None);
-    assert_eq!(next.asks_for_manifest(id_of(&echo).0), None);
+    let mut next = CodeRequester::accept_handshake(&next);
+    assert_eq!(next.request_image(id_of(&onward).0), Some(image_of(&onward)));
+    assert_eq!(next.request_image(id_of(&echo).0), None);
+    assert_eq!(next.request_image(id_of(&tally).0), None);
+    assert_eq!(next.request_manifest(id_of(&echo).0), None);
     // Code for one destination does not go to the other.
     let spread = library("spread");
     call(&link, &spread, b"\x01\x01.nother;");
-    let mut other = Asking::meet(&other);
-    assert_eq!(other.asks_for(id_of(&spread).0), Some(image_of(&spread)));
-    assert_eq!(other.asks_for(id_of(&onward).0), None);
-    assert_eq!(next.asks_for(id_of(&spread).0), None);
+    let mut other = CodeRequester::accept_handshake(&other);
+    assert_eq!(other.request_image(id_of(&spread).0), Some(image_of(&spread)));
+    assert_eq!(other.request_image(id_of(&onward).0), None);
+    assert_eq!(next.request_image(id_of(&spread).0), None);
     target.stop().unwrap();
 }

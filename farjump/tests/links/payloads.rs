@@ -46,7 +46,7 @@ fn fails(pair: &mut Pair<'_>, library: &Library, wish: Wish, expected: impl Fn(&
 }
 
 /// Checks it for frames that carry code, for payloads that fit a line and for those that do not.
-fn fails_wherever_the_payload_goes(name: &str, wishes: &[Wish], expected: impl Fn(&Error) -> bool + Copy) {
+fn fails_in_each_frame(name: &str, wishes: &[Wish], expected: impl Fn(&Error) -> bool + Copy) {
     let (place, library) = (Place::new(), library(name));
     for wish in wishes {
         let mut pair = Pair::new(&place);
@@ -60,7 +60,7 @@ fn fails_wherever_the_payload_goes(name: &str, wishes: &[Wish], expected: impl F
 fn a_failing_routine_sends_nothing_and_its_result_is_reported() {
     let wishes = [4, 40, 41, 5000].map(|len| Wish { result: -7, ..Wish::of(len) });
     for name in ["demanding", "shrinking"] {
-        fails_wherever_the_payload_goes(name, &wishes, |error| {
+        fails_in_each_frame(name, &wishes, |error| {
             matches!(error, Error::Library(_)) && error.to_string().contains("-7")
         });
     }
@@ -71,7 +71,7 @@ fn a_routine_that_writes_past_its_maximum_is_caught_and_sends_nothing() {
     let wishes =
         [(0, 1), (4, 5), (16, 24), (40, 41), (40, 48), (40, 200), (41, 42), (5000, 5001), (5000, 5100)]
             .map(|(max, written)| Wish { written, ..Wish::of(max) });
-    fails_wherever_the_payload_goes("demanding", &wishes, |error| {
+    fails_in_each_frame("demanding", &wishes, |error| {
         matches!(error, Error::Inject(InjectError::PayloadOverrun { ifunc, .. }) if ifunc == "demanding")
             && error.to_string().contains("nothing was sent")
     });
@@ -85,14 +85,14 @@ fn a_routine_that_reports_a_length_over_its_maximum_sends_nothing() {
         written: max,
         result: 0,
     });
-    fails_wherever_the_payload_goes("shrinking", &wishes, |error| matches!(error, Error::Library(_)));
+    fails_in_each_frame("shrinking", &wishes, |error| matches!(error, Error::Library(_)));
 }
 
 #[test]
 fn a_maximum_that_no_frame_has_is_refused_before_anything_is_written() {
     let wishes = [u64::MAX, u64::MAX - 7, u64::MAX - 64, 1 << 63, 1 << 32, 1 << 31, 1 << 30]
         .map(|max| Wish { written: 1, ..Wish::of(max) });
-    fails_wherever_the_payload_goes(
+    fails_in_each_frame(
         "demanding",
         &wishes,
         |error| matches!(error, Error::Inject(InjectError::TooLarge { ifunc, .. }) if ifunc == "demanding"),
@@ -127,7 +127,7 @@ fn payloads_lie_at_their_images_alignment() {
 
 /// Makes the calls of a link, with and without a reply and in batches. Each kind has payloads at several places: in a
 /// line, and behind it. `asked` is the number of requests before.
-fn asks_once_for_each(pair: &mut Pair<'_>, library: &Library, asked: &mut u64) {
+fn calls_each_kind(pair: &mut Pair<'_>, library: &Library, asked: &mut u64) {
     for len in [8, 40, 41, 64, 1024, 5000, 100_000] {
         let args = vec![0; len];
         let mut batch = pair.link.batch();
@@ -153,7 +153,7 @@ fn the_payload_length_routine_runs_once_in_each_call() {
         let target = place.target().local(&library);
         let mut pair = Pair::of(target, place.link().mode(mode));
         for _ in 0..2 {
-            asks_once_for_each(&mut pair, &library, &mut asked);
+            calls_each_kind(&mut pair, &library, &mut asked);
         }
     }
 }

@@ -50,7 +50,7 @@ fn frames_of_a_killed_source_run_even_behind_unread_replies() {
 fn a_killed_target_fails_every_wait_that_spins_or_sleeps() {
     let place = Place::new();
     for policy in [WaitPolicy::spin_only(), WaitPolicy::sleep_only()] {
-        for act in [wait_for_a_reply, wait_for_room, wait_for_a_flush, poll_for_a_reply] {
+        for act in [wait_for_a_reply, wait_for_credit, wait_for_a_flush, poll_for_a_reply] {
             let mut target = start_target(&place.address());
             let (reported, note_reported) = Seen::new();
             let link = place
@@ -96,7 +96,7 @@ fn poll_for_a_reply(link: &Link) -> Error {
     }
 }
 
-fn wait_for_room(link: &Link) -> Error {
+fn wait_for_credit(link: &Link) -> Error {
     let echo = library("echo");
     loop {
         if let Err(error) = link.send(&echo, &[0; 100_000]) {

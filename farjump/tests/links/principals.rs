@@ -65,7 +65,7 @@ fn holding<'a>(place: &Place) -> Target<'a> {
         .target()
         .handshake_timeout(PATIENCE)
         .export("lend", hold as extern "C" fn() -> _)
-        .tell_callers(true);
+        .expose_callers(true);
     target.build().unwrap()
 }
 
@@ -229,7 +229,7 @@ fn a_destinations_reply_waits_for_the_hold_at_the_forwarding_target() {
     let place = Place::new();
     let targets = [0, 1].map(|number| {
         let target = member(&place, number, 2).export("lend", hold as extern "C" fn() -> _);
-        target.tell_callers(true)
+        target.expose_callers(true)
     });
     let turned = Turned::new(&place, targets);
     let mut call = turned.link.inject(&library("later"), b"l>n").unwrap();
@@ -240,7 +240,7 @@ fn a_destinations_reply_waits_for_the_hold_at_the_forwarding_target() {
     (0..1000).for_each(|_| turned.turn());
     assert!(call.poll().unwrap().is_none());
     turned.target(0).release_replies();
-    assert_eq!(turned.answer_bytes(call).unwrap(), b"done");
+    assert_eq!(turned.reply_bytes(call).unwrap(), b"done");
     // At the destination the call runs for the target that has forwarded it.
     RAN_FOR.take();
     let second = turned.link.inject(&library("later"), b"n>l").unwrap();
@@ -250,7 +250,7 @@ fn a_destinations_reply_waits_for_the_hold_at_the_forwarding_target() {
     let there = RAN_FOR.take().swap_remove(0);
     assert!(there.link().is_some());
     turned.target(1).release_replies();
-    assert_eq!(turned.answer_bytes(second).unwrap(), b"done");
+    assert_eq!(turned.reply_bytes(second).unwrap(), b"done");
     assert_eq!(turned.target(0).address(), address(&place, 0));
 }
 
@@ -343,6 +343,6 @@ fn calls_that_wait_for_a_destination_are_dropped_too() {
     }
     let dropped = turned.target(0).withdraw(|principal| principal.link().map(|_| "away with it".to_owned()));
     assert_eq!(dropped, 2);
-    let text = refused(turned.answer_bytes(call), "later", RefusalCause::Rights);
+    let text = refused(turned.reply_bytes(call), "later", RefusalCause::Rights);
     assert_eq!(text, "away with it");
 }

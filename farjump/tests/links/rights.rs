@@ -21,11 +21,11 @@ fn with_rights<'a>(place: &Place, rights: Rights) -> TargetBuilder<'a> {
 #[track_caller]
 fn may_not_inject<T>(outcome: Result<T, Error>, ifunc: &str) {
     let text = refused(outcome, ifunc, RefusalCause::Rights);
-    assert_eq!(text, told_words(), "a source says what its target says");
+    assert_eq!(text, refusal_text(), "a source says what its target says");
 }
 
 /// The text of a refusal for a source that may observe and call.
-fn told_words() -> String {
+fn refusal_text() -> String {
     format!("the target refused a frame: {}", CALLERS.lacks(Rights::INJECT).unwrap())
 }
 
@@ -33,7 +33,7 @@ fn told_words() -> String {
 #[track_caller]
 fn refuses(target: &mut Target<'_>, hostile: &mut RawSource) {
     let refusal = meanwhile(target, || hostile.refusal(7));
-    assert_eq!(refusal, (RefusalCause::Rights, told_words()));
+    assert_eq!(refusal, (RefusalCause::Rights, refusal_text()));
 }
 
 /// A target whose sources may call, with `echo` as its own; an honest source of it, and a hostile one.
@@ -160,7 +160,7 @@ fn no_link_is_made_without_the_call_right_but_other_rights_apply() {
         let mut target = with_rights(&place, rights).build().unwrap();
         let text = rejected(while_polling(&mut target, || place.link().connect()), RejectCause::Rights);
         assert!(text.contains(&rights.lacks(Rights::CALL).unwrap().to_string()), "{text}");
-        asks_what_it_may(&place, &mut target, rights);
+        check_admin_rights(&place, &mut target, rights);
         assert_eq!((target.stats().links, target.sources()), (0, 0));
     }
 }
@@ -171,18 +171,18 @@ fn each_admin_request_needs_its_own_right_and_no_other() {
         let place = Place::new();
         let rights = Rights::from_bits(bits).unwrap();
         let mut target = with_rights(&place, rights).build().unwrap();
-        asks_what_it_may(&place, &mut target, rights);
+        check_admin_rights(&place, &mut target, rights);
     }
 }
 
-type Ask<'a> = dyn Fn() -> Result<(), Error> + Sync + 'a;
+type AdminCall<'a> = dyn Fn() -> Result<(), Error> + Sync + 'a;
 
 /// Makes all requests. Those that `rights` permit succeed. The target refuses the others with a text that names the
 /// right.
-fn asks_what_it_may(place: &Place, target: &mut Target<'_>, rights: Rights) {
+fn check_admin_rights(place: &Place, target: &mut Target<'_>, rights: Rights) {
     let admin = place.admin();
     let nothing = CodeId([0; 16]);
-    let questions: [(Rights, &Ask<'_>); 5] = [
+    let requests: [(Rights, &AdminCall<'_>); 5] = [
         (Rights::OBSERVE, &|| admin.store().map(drop)),
         (Rights::OBSERVE, &|| admin.stats().map(drop)),
         (Rights::DROP, &|| admin.drop_code(&nothing).map(drop)),
@@ -190,7 +190,7 @@ fn asks_what_it_may(place: &Place, target: &mut Target<'_>, rights: Rights) {
         // The target does not even read a long library.
         (Rights::EXPORT, &|| admin.export("libnone.so", &vec![7; 100_000]).map(drop)),
     ];
-    for (needed, ask) in questions {
+    for (needed, ask) in requests {
         let outcome = while_polling(target, ask);
         match rights.lacks(needed) {
             Some(what) => assert_eq!(rejected(outcome, RejectCause::Rights), what.to_string()),
@@ -208,7 +208,7 @@ fn allow_export_adds_one_right_and_defaults_exclude_drop_and_export() {
     let admin = place.admin();
     let sources = while_polling(&mut pair.target, || admin.stats()).unwrap().sources;
     assert_eq!(sources.iter().map(|source| source.rights).collect::<Vec<_>>(), [Rights::default()]);
-    asks_what_it_may(&place, &mut pair.target, Rights::default());
+    check_admin_rights(&place, &mut pair.target, Rights::default());
 
     let place = Place::new();
     // In either order of the settings.

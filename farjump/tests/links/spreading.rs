@@ -220,7 +220,7 @@ fn a_targets_own_hop_limit_stops_forwards_that_other_targets_allow() {
         [counting(member(&place, 0, 2), one), counting(member(&place, 1, 2), two).forward_limits(strict)],
     );
     let call = turned.link.inject(&library("spread"), &spread(9, 1, b'.', "next;")).unwrap();
-    let (lost, text, replies) = incomplete(turned.answer(call));
+    let (lost, text, replies) = incomplete(turned.reply_text(call));
     assert!(lost == 1 && text.contains("limit of hops is 3"), "{text}");
     assert_eq!(replies, "....5", "the second target sends nothing on after three hops");
     assert_eq!((one.load(Ordering::SeqCst), two.load(Ordering::SeqCst)), (2, 2));
@@ -333,7 +333,7 @@ fn two_peers_that_flood_each_other_serve_others_in_each_turn() {
         )
     });
     let library = library("spread");
-    turned.answer(link.inject(&library, &spread(1, 1, b'.', "next;")).unwrap()).unwrap();
+    turned.reply_text(link.inject(&library, &spread(1, 1, b'.', "next;")).unwrap()).unwrap();
     let calls = sum(&counters);
     let mut pending = Some(link.inject(&library, &flood()).unwrap());
     let mut turns = Vec::new();
@@ -420,11 +420,11 @@ fn replies_that_are_gathered_count_in_the_memory_of_their_source() {
         for _ in 0..100 {
             turned.target(0).poll().unwrap();
         }
-        let (lost, why, replies) = incomplete(turned.answer_bytes(call));
+        let (lost, why, replies) = incomplete(turned.reply_bytes(call));
         // Of the first nine replies the target keeps at most two of these and the call's own.
         assert!(lost >= 6, "{lost} lost, and {} bytes", replies.len());
         assert!(why.contains("max_source_memory"), "{why}");
         let few = turned.link.inject(&library, &spread(1, 2, b'~', "next;")).unwrap();
-        assert_eq!(turned.answer_bytes(few).unwrap().len(), 1 + 2 * 4001, "all of it can be taken again");
+        assert_eq!(turned.reply_bytes(few).unwrap().len(), 1 + 2 * 4001, "all of it can be taken again");
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use farjump::admin::Admin;
 use farjump::{Error, Key, Link, LinkBuilder, RefusalCause, Target, TargetBuilder, WaitError, WaitPolicy};
-use farjump_control::{Control, EndpointInfo, Message, Share, StreamAnswer, StreamOffer};
+use farjump_control::{Control, EndpointInfo, Message, Share, StreamAccept, StreamOffer};
 use farjump_fixtures::by_hand::{PREAMBLE, cpu, opening};
 use rustix::net::{AddressFamily, SocketType, bind, socket};
 
@@ -234,8 +234,8 @@ fn is_open(mut stranger: &UnixStream) -> bool {
 
 /// Makes the message of a source whose stream has come.
 fn ready(end: EndpointInfo) -> Message {
-    let answer = StreamAnswer { share: Share::from_bytes(&[0; 32]), clear: false };
-    Message::Ready { end, stream: Some(answer) }
+    let answer = StreamAccept { share: Share::from_bytes(&[0; 32]), clear: false };
+    Message::Ready { endpoint, stream: Some(answer) }
 }
 
 /// A source by hand after Welcome: its control connection, its offer, and the target's endpoint.
@@ -246,7 +246,7 @@ fn welcomed(address: &str, target: &mut Target<'_>) -> (Control, StreamOffer, En
     control.send(&Message::Hello { cpu: cpu(), pid: 1, program: "by hand".into(), transports }, &[]).unwrap();
     settle(target);
     match control.recv().unwrap().unwrap().0 {
-        Message::Welcome { end, stream: Some(offer), .. } => (control, offer, end),
+        Message::Welcome { endpoint, stream: Some(offer), .. } => (control, offer, endpoint),
         other => panic!("{other:?}"),
     }
 }

@@ -72,16 +72,19 @@ fn write(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
 }
 
-fn asks(address: &str, key: Key) -> Admin {
+fn admin_with_key(address: &str, key: Key) -> Admin {
     Admin::new(address).unwrap().timeout(PATIENCE).key(key)
 }
 
 /// Repeats a request until the response is right.
 #[track_caller]
-fn until<T: std::fmt::Debug>(ask: impl Fn() -> Result<T, Error>, right: impl Fn(&Result<T, Error>) -> bool) {
+fn until<T: std::fmt::Debug>(
+    request: impl Fn() -> Result<T, Error>,
+    right: impl Fn(&Result<T, Error>) -> bool,
+) {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let reply = ask();
+        let reply = request();
         if right(&reply) {
             return;
         }
@@ -111,7 +114,7 @@ fn each_key_has_its_own_rights_or_the_targets_default_ones() {
     let address = target.address();
     let target = target.spawn().unwrap();
     let may = |name: &str| {
-        let admin = asks(&address, ring.key(name));
+        let admin = admin_with_key(&address, ring.key(name));
         // The target reads a long library from peers with the right, and from no others.
         let exported = admin.export("libnone.so", &vec![7; 200_000]);
         let lacks = lacks(&exported, "export");
@@ -122,7 +125,7 @@ fn each_key_has_its_own_rights_or_the_targets_default_ones() {
     assert_eq!(may("none"), [false, false, false]);
     assert_eq!(may("drops"), [false, true, false]);
     assert_eq!(may("plain"), [true, false, false]);
-    assert!(is_unknown(&asks(&address, Key::draw().unwrap()).stats()));
+    assert!(is_unknown(&admin_with_key(&address, Key::draw().unwrap()).stats()));
     target.stop().unwrap();
 }
 
@@ -132,7 +135,7 @@ fn a_sleeping_target_notices_added_and_removed_keys_and_changed_rights() {
     let target = ring.target().build().unwrap();
     let address = target.address();
     let target = target.spawn().unwrap();
-    let [a, b] = ["a", "b"].map(|name| asks(&address, ring.key(name)));
+    let [a, b] = ["a", "b"].map(|name| admin_with_key(&address, ring.key(name)));
     a.stats().unwrap();
     b.stats().unwrap();
     ring.put(ring.line("b"));

@@ -22,7 +22,7 @@ fn refusal<A: TypedArgs + ?Sized, R: TypedReply + ?Sized>(name: &str) -> String 
 #[derive(IntoBytes, Immutable, Clone, Copy)]
 #[zerocopy(crate = "farjump::zerocopy")]
 #[repr(C)]
-struct Question {
+struct Query {
     from: i32,
     count: u32,
     points: [i32; 100],
@@ -31,7 +31,7 @@ struct Question {
 #[derive(FromBytes, PartialEq, Debug)]
 #[zerocopy(crate = "farjump::zerocopy")]
 #[repr(C)]
-struct Answer {
+struct NearestPoint {
     index: u32,
     distance: u32,
 }
@@ -39,12 +39,12 @@ struct Answer {
 #[test]
 fn structures_go_and_come_and_an_error_is_the_functions_own_text() {
     let (_place, mut pair) = Pair::start();
-    let nearest = library("nearest.rs").typed::<Question, Answer>().unwrap();
-    let mut question = Question { from: 10, count: 3, points: [0; 100] };
-    question.points[..3].copy_from_slice(&[-5, 12, 9]);
-    assert_eq!(call(&mut pair, &nearest, &question).unwrap(), Answer { index: 2, distance: 1 });
+    let nearest = library("nearest.rs").typed::<Query, NearestPoint>().unwrap();
+    let mut query = Query { from: 10, count: 3, points: [0; 100] };
+    query.points[..3].copy_from_slice(&[-5, 12, 9]);
+    assert_eq!(call(&mut pair, &nearest, &query).unwrap(), NearestPoint { index: 2, distance: 1 });
     for (count, text) in [(0, "there are no points"), (101, "there are at most 100 points")] {
-        let error = panicked(call(&mut pair, &nearest, &Question { count, ..question }), "nearest");
+        let error = panicked(call(&mut pair, &nearest, &Query { count, ..query }), "nearest");
         assert!(error.contains(text), "{error}");
     }
     // Bytes of another length never reach the function, whichever source sends them.
@@ -133,9 +133,9 @@ fn types_that_do_not_fit_are_refused_with_both_named() {
     );
     let text = refusal::<[f32], f32>("sum.rs");
     assert!(text.contains("its reply is 8 bytes aligned to 8, and `f32` is 4 bytes aligned to 4"), "{text}");
-    let text = refusal::<f32, Answer>("nearest.rs");
+    let text = refusal::<f32, NearestPoint>("nearest.rs");
     assert!(text.contains("its arguments are 408 bytes aligned to 4, and `f32` is 4 bytes"), "{text}");
-    assert!(refusal::<[Question], Answer>("nearest.rs").contains("values of 408 bytes"));
+    assert!(refusal::<[Query], NearestPoint>("nearest.rs").contains("values of 408 bytes"));
     // An array is some number of values, and one value is an array of one.
     library("sum.rs").typed::<[f32; 3], [f64]>().unwrap();
     // A function in C declares nothing but the alignment.

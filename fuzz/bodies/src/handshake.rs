@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 
 use farjump_control::{
     AdminResponse, Arrival, ArrivalOptions, Control, Dropped, EndpointInfo, HandshakeError, MAGIC, Message,
-    OPENING_LEN, Progress, Share, StreamAnswer, StreamOffer, VERSION,
+    OPENING_LEN, Progress, Share, StreamAccept, StreamOffer, VERSION,
 };
 use farjump_core::cpu::Cpu;
 use farjump_core::image::{Level, Machine};
@@ -107,8 +107,8 @@ fn join(script: &[u8]) {
             }
             1 => {
                 let Some((end, _)) = &welcome else { continue };
-                let reply = StreamAnswer { share: Share::from_bytes(&[*step; 32]), clear: step & 8 != 0 };
-                drop(source.send(&Message::Ready { end: end.clone(), stream: Some(reply) }, &[]));
+                let reply = StreamAccept { share: Share::from_bytes(&[*step; 32]), clear: step & 8 != 0 };
+                drop(source.send(&Message::Ready { endpoint: endpoint.clone(), stream: Some(reply) }, &[]));
                 ready = true;
             }
             // A stream: with the right or almost right token, whole or in two pieces, and with more bytes behind it.
@@ -158,7 +158,7 @@ fn join(script: &[u8]) {
             Err(error) => return assert_words(&error),
         }
         while let Ok(Some((message, _))) = source.recv() {
-            if let Message::Welcome { end, stream: Some(offer), .. } = message {
+            if let Message::Welcome { endpoint, stream: Some(offer), .. } = message {
                 welcome = Some((end, offer));
             }
         }

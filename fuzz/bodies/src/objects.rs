@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use farjump::objects::{Answer, Lent, ObjectState, Objects, Request, SourceMemory};
+use farjump::objects::{Lent, ObjectState, Objects, Request, RequestState, SourceMemory};
 use farjump_handles::{Error, Service, Store};
 
 use crate::allocation::most_at_once;
@@ -116,7 +116,7 @@ fn run(data: &[u8]) -> Vec<(u8, u8)> {
     (0..u64::from(SOURCES)).for_each(|source| service.source_ended(source, None));
     // An evicted object is freed when the thread of the file has finished with it.
     let left = loop {
-        while service.go_on() {}
+        while service.continue_work() {}
         let left = store.list(usize::MAX);
         if left.objects.iter().all(|object| object.state != ObjectState::Evicted) {
             break left;
@@ -176,13 +176,13 @@ fn step(service: &mut Service, actor: u8, bytes: &[u8]) -> Vec<u8> {
             let source = u64::from(bytes.first().map_or(0, |source| source % SOURCES));
             service.source_ended(source, None);
             // Finishes the source's end, as the next source has the same number.
-            while service.go_on() {}
+            while service.continue_work() {}
             service.source_began(source, None, SourceMemory::default());
         }
         source => {
             loop {
                 match service.request(source.into(), Request::from(bytes), &mut reply, LIMIT) {
-                    Ok(Answer::Done) => break,
+                    Ok(RequestState::Done) => break,
                     Ok(_) => {
                         reply.clear();
                         // Lets the thread of the file run.

@@ -8,14 +8,14 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use farjump::Target;
-use farjump::objects::{Answer, Objects, Request};
+use farjump::objects::{Objects, Request, RequestState};
 use farjump_handles::{Client, Error, Handle, Patience, PublisherOptions, Service, Store, SubscriberOptions};
 
 use crate::assert_words;
-use answering::Answering;
+use responding::Responding;
 
 #[path = "../../../handles/tests/support/mod.rs"]
-mod answering;
+mod responding;
 
 /// The length that stands for a reply of the store's own.
 pub(crate) const HONEST: u16 = u16::MAX;
@@ -44,14 +44,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Gives the next reply of the input.
-fn answer(
+fn respond(
     script: &Mutex<Script>,
     service: &mut Service,
     source: u64,
     request: Request<'_>,
     reply: &mut Vec<u8>,
     limit: usize,
-) -> Result<Answer, String> {
+) -> Result<RequestState, String> {
     const HELLO: u8 = 0;
     // Write, Release, Hold, and Release of streams: their replies are not read.
     const ONE_WAY: [u8; 4] = [3, 6, 14, 69];
@@ -68,7 +68,7 @@ fn answer(
     match scripted {
         Some(Some(bytes)) => {
             reply.extend(&bytes[..bytes.len().min(limit)]);
-            Ok(Answer::Done)
+            Ok(RequestState::Done)
         }
         _ => service.request(source, request, reply, limit),
     }
@@ -86,10 +86,10 @@ static OWNER: LazyLock<Owner> = LazyLock::new(|| {
     let address = format!("unix:@farjump-fuzz-replies-{}", std::process::id());
     let script = Arc::new(Mutex::new(Script { replies: VecDeque::new(), next: None }));
     let read = Arc::clone(&script);
-    let answer = move |service: &mut Service, source, request: Request<'_>, reply: &mut Vec<u8>, limit| {
-        answer(&read, service, source, request, reply, limit)
+    let respond = move |service: &mut Service, source, request: Request<'_>, reply: &mut Vec<u8>, limit| {
+        respond(&read, service, source, request, reply, limit)
     };
-    let scripted = Answering { service: service(), answer };
+    let scripted = Responding { service: service(), respond };
     let target = Target::listen(&address).objects(scripted).build().expect("the address is free");
     // The owner serves until the process ends: an abstract address leaves no file.
     std::mem::forget(target.spawn().expect("a thread"));

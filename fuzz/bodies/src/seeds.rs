@@ -209,7 +209,7 @@ fn handshakes() -> Vec<Seed> {
         end: end.clone(),
         stream: None,
     };
-    let (ready, id) = (Message::Ready { end, stream: None }, [3; 16]);
+    let (ready, id) = (Message::Ready { endpoint, stream: None }, [3; 16]);
     let refuse = Message::Reject { cause: RejectCause::Full, text: "it has 4 links".into() };
     let refused = Message::Refused { token: 9, cause: RefusalCause::BadImage, text: "it is empty".into() };
     let limits = Message::Limits(Limits { image: 1 << 20, ..Limits::default() });

@@ -9,7 +9,7 @@ use crate::functions::NAMES;
 
 /// The path between source and target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
+pub enum Route {
     /// Shared memory, with a handshake over a Unix socket.
     Shared,
     /// Shared memory without ordered stores: frames are checked.
@@ -24,30 +24,30 @@ pub enum Way {
     Stream(bool),
 }
 
-impl Way {
+impl Route {
     /// Returns whether the control connection is a TCP connection.
     pub fn is_tcp(self) -> bool {
-        matches!(self, Way::Messages | Way::PutsByTcp(_) | Way::Stream(true))
+        matches!(self, Route::Messages | Route::PutsByTcp(_) | Route::Stream(true))
     }
 
     /// Returns whether frames travel on a connection of their own.
     pub fn is_stream(self) -> bool {
-        matches!(self, Way::Stream(_))
+        matches!(self, Route::Stream(_))
     }
 
     /// Returns whether the peer's memory is mapped, and descriptors travel.
     pub fn is_shared(self) -> bool {
-        matches!(self, Way::Shared | Way::SharedChecked)
+        matches!(self, Route::Shared | Route::SharedChecked)
     }
 
-    pub(crate) fn any(rng: &mut Rng) -> Way {
+    pub(crate) fn any(rng: &mut Rng) -> Route {
         match rng.u8(..16) {
-            0..6 => Way::Shared,
-            6 | 7 => Way::Stream(rng.bool()),
-            8 | 9 => Way::SharedChecked,
-            10 | 11 => Way::Puts(rng.usize(..5)),
-            12..15 => Way::Messages,
-            _ => Way::PutsByTcp(rng.usize(..5)),
+            0..6 => Route::Shared,
+            6 | 7 => Route::Stream(rng.bool()),
+            8 | 9 => Route::SharedChecked,
+            10 | 11 => Route::Puts(rng.usize(..5)),
+            12..15 => Route::Messages,
+            _ => Route::PutsByTcp(rng.usize(..5)),
         }
     }
 }
@@ -56,7 +56,7 @@ impl Way {
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The path to its sources.
-    pub way: Way,
+    pub route: Route,
     /// Bytes of a mailbox.
     pub mailbox: usize,
     /// Size of the arena.
@@ -100,15 +100,15 @@ impl Settings {
     /// Makes settings by the seed.
     pub fn new(rng: &mut Rng) -> Settings {
         let one_in = |rng: &mut Rng, n: u8| rng.u8(..n) == 0;
-        let way = Way::any(rng);
+        let route = Route::any(rng);
         // Only these paths have an executable mailbox.
-        let in_place = way.is_shared() && one_in(rng, 4);
+        let in_place = route.is_shared() && one_in(rng, 4);
         let small = one_in(rng, 3);
-        let has_key = way.is_tcp() && !one_in(rng, 3);
+        let has_key = route.is_tcp() && !one_in(rng, 3);
         let count = if has_key && one_in(rng, 2) { rng.usize(1..6) } else { 0 };
         let further_keys = (0..count).map(|_| Rights::from_bits_truncate(rng.u8(..))).collect();
         Settings {
-            way,
+            route,
             mailbox: 1 << rng.usize(12..18),
             arena_size: if small { 300 << 10 } else { 2 << 20 },
             images: if one_in(rng, 3) { 3 } else { 64 },
@@ -188,7 +188,7 @@ pub struct FrameStep {
     /// The signal that is written.
     pub signal: Signal,
     /// True if it goes into the large mailbox, with a `Large` frame for it in the other.
-    pub bigger: bool,
+    pub large: bool,
 }
 
 /// The signal that is written with a frame.
@@ -212,7 +212,7 @@ pub enum Saying {
     /// Unrequested code, or code of another function.
     OtherCode(usize),
     /// A request for a large mailbox, for a frame and a payload of these lengths.
-    Enlarge(u64, u64),
+    LargeRequest(u64, u64),
     /// The endpoint address for a large mailbox, if there is an offer.
     Accept,
     /// The endpoint address for a large mailbox, with a change.
@@ -286,9 +286,9 @@ pub enum Step {
     /// A message with descriptors of any kind.
     SayWith(u8, u64),
     /// A proper admin request.
-    Ask(u8),
+    Admin(u8),
     /// A malformed or unfinished admin request.
-    OddAsk(u64),
+    OddAdmin(u64),
     /// An action of the honest link.
     Honest(u8),
     /// The honest link ends, and another one is made.
@@ -318,7 +318,7 @@ pub fn steps(rng: &mut Rng, settings: &Settings) -> Vec<Step> {
     let mut steps =
         vec![Step::Connect(if rng.u8(..4) == 0 { any_handshake(rng) } else { HandshakeKind::Proper })];
     while steps.len() < count {
-        if settings.way.is_stream() && rng.u8(..8) == 0 {
+        if settings.route.is_stream() && rng.u8(..8) == 0 {
             steps.push(match rng.u8(..4) {
                 0 => Step::Stray(rng.u64(..)),
                 _ => Step::Connect(HandshakeKind::Stream(rng.u64(..))),
@@ -328,7 +328,7 @@ pub fn steps(rng: &mut Rng, settings: &Settings) -> Vec<Step> {
             // All messages for a large mailbox: single steps seldom make one.
             0..3 => {
                 let len = rng.u64(1000..200 << 10);
-                steps.push(Step::Say(Saying::Enlarge(len + 20_000, len)));
+                steps.push(Step::Say(Saying::LargeRequest(len + 20_000, len)));
                 steps.push(Step::Turns(2));
                 steps.push(Step::Say(if rng.u8(..4) == 0 {
                     Saying::OddAccept(rng.u64(..))
@@ -338,7 +338,7 @@ pub fn steps(rng: &mut Rng, settings: &Settings) -> Vec<Step> {
                 steps.push(Step::Turns(2));
                 for _ in 0..rng.usize(1..4) {
                     let mut frame =
-                        FrameStep { bigger: true, len: rng.usize(..len as usize), ..frame(rng, settings) };
+                        FrameStep { large: true, len: rng.usize(..len as usize), ..frame(rng, settings) };
                     let waits = rng.bool();
                     if waits {
                         (frame.kind, frame.code) = (Kind::CallId, Code::MadeUp(rng.u64(..)));
@@ -384,8 +384,8 @@ pub fn steps(rng: &mut Rng, settings: &Settings) -> Vec<Step> {
             40..44 => steps.push(Step::Honest(rng.u8(..))),
             44..49 => steps.push(Step::Say(saying(rng))),
             49 => steps.push(Step::SayWith(rng.u8(..12), rng.u64(..))),
-            50 | 51 => steps.push(Step::Ask(rng.u8(..))),
-            52 => steps.push(Step::OddAsk(rng.u64(..))),
+            50 | 51 => steps.push(Step::Admin(rng.u8(..))),
+            52 => steps.push(Step::OddAdmin(rng.u64(..))),
             53 | 54 => steps.push(Step::Rewrite(rng.u64(..))),
             55 => steps.push(Step::RewriteWaiting(rng.u64(..))),
             56 => steps.push(Step::Return(rng.u64(..))),
@@ -398,7 +398,7 @@ pub fn steps(rng: &mut Rng, settings: &Settings) -> Vec<Step> {
             _ => steps.push(Step::Connect(any_handshake(rng))),
         }
     }
-    if settings.way == Way::SharedChecked || rng.bool() {
+    if settings.route == Route::SharedChecked || rng.bool() {
         steps.push(Step::Burst(rng.u64(..)));
     }
     steps
@@ -427,7 +427,7 @@ fn saying(rng: &mut Rng) -> Saying {
         0 | 1 => Saying::Code,
         2 => Saying::NoCode,
         3 => Saying::OtherCode(rng.usize(..NAMES.len())),
-        4 | 5 => Saying::Enlarge(any(rng), any(rng)),
+        4 | 5 => Saying::LargeRequest(any(rng), any(rng)),
         6 => Saying::Accept,
         7 => Saying::OddAccept(rng.u64(..)),
         8 => Saying::Shrink,
@@ -482,6 +482,6 @@ fn frame(rng: &mut Rng, settings: &Settings) -> FrameStep {
             1 => Signal::None,
             _ => Signal::Due,
         },
-        bigger: false,
+        large: false,
     }
 }

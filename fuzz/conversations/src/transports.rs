@@ -8,18 +8,18 @@ use farjump_integration_tests::fakes::{FakeOneSided, FakeTwoSided, Rule};
 use farjump_transports::shm::Shm;
 use farjump_transports::tcp::Tcp;
 
-use crate::step::Way;
+use crate::step::Route;
 
 /// Makes an endpoint's transport. The seed decides how bytes move, if they move in pieces.
-pub fn transport(way: Way, seed: u64) -> Box<dyn Transport> {
-    match way {
-        Way::Shared => Box::new(Shm::new()),
-        Way::SharedChecked => {
+pub fn transport(route: Route, seed: u64) -> Box<dyn Transport> {
+    match route {
+        Route::Shared => Box::new(Shm::new()),
+        Route::SharedChecked => {
             Altered::new(Shm::new()).named("checked").with_rules(ArrivalRules::CHECKED).boxed()
         }
-        Way::Puts(rule) | Way::PutsByTcp(rule) => Box::new(FakeOneSided::new(Rule::ALL[rule], seed)),
-        Way::Messages => Box::new(FakeTwoSided::new(seed)),
-        Way::Stream(_) => Box::new(Tcp::new()),
+        Route::Puts(rule) | Route::PutsByTcp(rule) => Box::new(FakeOneSided::new(Rule::ALL[rule], seed)),
+        Route::Messages => Box::new(FakeTwoSided::new(seed)),
+        Route::Stream(_) => Box::new(Tcp::new()),
     }
 }
 

@@ -76,7 +76,7 @@ fn to_target(seed: u64, left_out: &[usize], described: bool) -> (String, Depth) 
         refused,
         honest,
         placed,
-        answers,
+        responses,
         taken,
         summed,
         causes,
@@ -91,7 +91,7 @@ fn to_target(seed: u64, left_out: &[usize], described: bool) -> (String, Depth) 
         Figure("refused", refused, 5.0),
         Figure("honest", honest, 1.5),
         Figure("placed", placed, 1.5),
-        Figure("answers", answers, 0.1),
+        Figure("responses", responses, 0.1),
         Figure("taken", taken, 5.0),
         Figure("summed", summed, 1.0),
     ];
@@ -119,12 +119,12 @@ fn of_errands(seed: u64, left_out: &[usize], described: bool) -> (String, Depth)
     }
     let (outcome, memory) = most_at_once(|| run_errands(&script));
     assert!(memory <= MOST_MEMORY, "the conversation took {memory} bytes");
-    let errands::Outcome { done, replies, failed, answers } = outcome;
+    let errands::Outcome { done, replies, failed, responses } = outcome;
     let figures = vec![
         Figure("done", done, 20.0),
         Figure("replies", replies, 1.0),
         Figure("failed", failed, 0.3),
-        Figure("answers", answers, 0.1),
+        Figure("responses", responses, 0.1),
     ];
     (format!("{} steps, {outcome:?}", script.steps.len()), Depth { figures, causes: 0 })
 }

@@ -135,7 +135,7 @@ impl Inner {
     /// Makes the owner take back an object that this client has made, finished or not. No other process has its handle.
     pub(crate) fn take_back(&self, number: u64, key: Key) {
         // If this fails, the link has failed.
-        let _ = self.tell(&eviction(number, key));
+        let _ = self.notify(&eviction(number, key));
     }
 }
 

@@ -9,7 +9,7 @@ use farjump::Library;
 
 use crate::client::Client;
 use crate::client::call_link::Begun;
-use crate::client::calls::{PendingCall, UNDER_WAY, payload};
+use crate::client::calls::{MAX_IN_FLIGHT, PendingCall, payload};
 use crate::error::Error;
 use crate::wire::handle::Handle;
 
@@ -66,7 +66,7 @@ impl Client {
     }
 }
 
-/// Returns the outcomes of calls at the owners of handles. At most [`UNDER_WAY`] calls are under way at a time.
+/// Returns the outcomes of calls at the owners of handles. At most [`MAX_IN_FLIGHT`] calls are under way at a time.
 pub(crate) async fn all_async<'h>(
     library: &Library,
     handles: impl Iterator<Item = (Result<Client, Error>, &'h Handle)>,
@@ -78,7 +78,7 @@ pub(crate) async fn all_async<'h>(
             Ok(client) => client.begin(library, handle, args).await,
             Err(error) => Err(error),
         });
-        if begun.len() == UNDER_WAY
+        if begun.len() == MAX_IN_FLIGHT
             && let Some(first) = begun.pop_front()
         {
             ended.push(outcome(first).await);

@@ -151,7 +151,7 @@ impl CallLink {
                     self.link.with(Link::disarm)?;
                 }
             }
-            let goes_on = patience.may_go_on();
+            let goes_on = patience.may_continue();
             match self.poll(number)? {
                 Some(reply) => return Ok(reply),
                 None if goes_on && !patience.is_over() => {}

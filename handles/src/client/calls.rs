@@ -8,7 +8,9 @@ use std::os::fd::BorrowedFd;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use farjump::objects::{Answer, Lent, LingeringPeer, ObjectError, ObjectPage, Objects, Region, Request};
+use farjump::objects::{
+    Lent, LingeringPeer, ObjectError, ObjectPage, Objects, Region, Request, RequestState,
+};
 use farjump::placement::{Choice, Place, Wire};
 use farjump::{CodeId, Executor, Library};
 use farjump_os::cpu::detected;
@@ -22,7 +24,7 @@ use crate::error::Error;
 use crate::wire::handle::Handle;
 
 /// Maximum number of calls of [`Client::map`] and [`Client::map_async`] under way at a time.
-pub(crate) const UNDER_WAY: usize = 1024;
+pub(crate) const MAX_IN_FLIGHT: usize = 1024;
 /// Alignment of the arguments in a payload, in bytes.
 const ALIGN: usize = 64;
 
@@ -121,7 +123,7 @@ impl Drop for PendingCall {
     }
 }
 
-/// Returns the outcomes of calls. At most [`UNDER_WAY`] calls are under way at a time.
+/// Returns the outcomes of calls. At most [`MAX_IN_FLIGHT`] calls are under way at a time.
 pub(crate) fn all(calls: impl Iterator<Item = Result<PendingCall, Error>>) -> Vec<Result<Vec<u8>, Error>> {
     let (mut begun, mut ended) = (VecDeque::new(), Vec::new());
     let end = |call: Result<PendingCall, Error>| {
@@ -131,7 +133,7 @@ pub(crate) fn all(calls: impl Iterator<Item = Result<PendingCall, Error>>) -> Ve
     };
     for call in calls {
         begun.push_back(call);
-        if begun.len() == UNDER_WAY
+        if begun.len() == MAX_IN_FLIGHT
             && let Some(first) = begun.pop_front()
         {
             ended.push(end(first));
@@ -411,7 +413,7 @@ unsafe impl Objects for Fetched {
         _request: Request<'_>,
         _reply: &mut Vec<u8>,
         _limit: usize,
-    ) -> Result<Answer, String> {
+    ) -> Result<RequestState, String> {
         Err("there is no store here".to_owned())
     }
 

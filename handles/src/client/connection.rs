@@ -104,7 +104,11 @@ impl Inner {
     }
 
     /// Sends a request, and waits for the reply.
-    pub(crate) fn ask(&self, request: &[u8], patience: &mut Patience<'_>) -> Result<farjump::Reply, Error> {
+    pub(crate) fn exchange(
+        &self,
+        request: &[u8],
+        patience: &mut Patience<'_>,
+    ) -> Result<farjump::Reply, Error> {
         let (link, number) = self.start(request)?;
         self.await_reply(link, &self.link, number, patience, |link| self.abandon(link, number, request))
     }
@@ -120,7 +124,11 @@ impl Inner {
     }
 
     /// Sends a request, and calls `turn` until the reply is there. Stops waiting when `turn` returns `false`.
-    fn ask_driving(&self, request: &[u8], mut turn: impl FnMut() -> bool) -> Result<farjump::Reply, Error> {
+    fn exchange_driving(
+        &self,
+        request: &[u8],
+        mut turn: impl FnMut() -> bool,
+    ) -> Result<farjump::Reply, Error> {
         let (mut link, number) = self.start(request)?;
         loop {
             if let Some(reply) = poll_once(&link, number)? {
@@ -137,7 +145,7 @@ impl Inner {
     }
 
     /// Sends a request without a reply, or whose reply concerns no caller.
-    pub(crate) fn tell(&self, request: &[u8]) -> Result<(), Error> {
+    pub(crate) fn notify(&self, request: &[u8]) -> Result<(), Error> {
         self.check_process()?;
         Ok(lock(&self.link).send(&self.library, request)?)
     }
@@ -176,7 +184,7 @@ impl Inner {
                 let time = patience.slice(longest.min(NAP));
                 patience.sleep(|| sleep_on(descriptor, time));
             }
-            let goes_on = patience.may_go_on();
+            let goes_on = patience.may_continue();
             link = lock(mutex);
             link.disarm();
             match poll_once(&link, number)? {
@@ -220,7 +228,7 @@ impl Inner {
     pub(crate) fn greet(&self) -> Result<Hello, Error> {
         let mut request = Writer::request(Op::Hello);
         request.u8(VERSION);
-        let reply = self.ask(&request.0, &mut self.patience())?;
+        let reply = self.exchange(&request.0, &mut self.patience())?;
         let mut fields = Reader(&reply);
         let hello = (|| {
             fields.u8().filter(|status| *status == Status::Done as u8)?;
@@ -322,7 +330,7 @@ impl Inner {
             Status::NotReserved => Error::NotReserved { number },
             Status::Lost => Error::Gone { number, why: GoneWhy::Lost },
             Status::SourceFull => match fields.u64() {
-                Some(asked) => Error::SourceFull { asked },
+                Some(requested) => Error::SourceFull { requested },
                 None => self.malformed(),
             },
             Status::Full => NoMemory::read(&mut fields).map_or_else(|| self.malformed(), Error::from),
@@ -360,7 +368,7 @@ impl Inner {
         handle: &Handle,
         patience: &mut Patience<'_>,
     ) -> Result<Result<(Claimed, Vec<u8>), u64>, Error> {
-        self.claimed(handle, &self.ask(&self.claim_request(handle)?.0, patience)?)
+        self.claimed(handle, &self.exchange(&self.claim_request(handle)?.0, patience)?)
     }
 
     /// As [`Inner::claim`], but calls `turn` until the owner's reply has come.
@@ -369,7 +377,7 @@ impl Inner {
         handle: &Handle,
         turn: impl FnMut() -> bool,
     ) -> Result<Result<(Claimed, Vec<u8>), u64>, Error> {
-        self.claimed(handle, &self.ask_driving(&self.claim_request(handle)?.0, turn)?)
+        self.claimed(handle, &self.exchange_driving(&self.claim_request(handle)?.0, turn)?)
     }
 
     fn claim_request(&self, handle: &Handle) -> Result<Writer, Error> {

@@ -184,7 +184,7 @@ impl Client {
     /// # Errors
     /// [`Error::WrongKey`]; [`Error::TimedOut`], [`Error::Link`].
     pub fn evict(&self, handle: &Handle) -> Result<bool, Error> {
-        self.ask_whether(Op::Evict, handle)
+        self.query_flag(Op::Evict, handle)
     }
 
     /// Returns whether an object exists or is reserved.
@@ -192,14 +192,14 @@ impl Client {
     /// # Errors
     /// As [`Client::evict`].
     pub fn exists(&self, handle: &Handle) -> Result<bool, Error> {
-        self.ask_whether(Op::Exists, handle)
+        self.query_flag(Op::Exists, handle)
     }
 
-    fn ask_whether(&self, op: Op, handle: &Handle) -> Result<bool, Error> {
+    fn query_flag(&self, op: Op, handle: &Handle) -> Result<bool, Error> {
         if self.0.check(handle).is_err() {
             return Ok(false);
         }
-        let reply = self.0.ask(&Inner::about(op, handle).0, &mut self.0.patience())?;
+        let reply = self.0.exchange(&Inner::about(op, handle).0, &mut self.0.patience())?;
         let mut fields = self.0.fields(&reply, handle.number)?;
         Ok(fields.u8().ok_or_else(|| self.0.malformed())? != 0)
     }
@@ -214,7 +214,7 @@ impl Client {
         let millis = time.map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1));
         let mut request = Inner::about(Op::Lease, handle);
         request.u64(millis);
-        let reply = self.0.ask(&request.0, &mut self.0.patience())?;
+        let reply = self.0.exchange(&request.0, &mut self.0.patience())?;
         self.0.fields(&reply, handle.number).map(drop)
     }
 
@@ -227,7 +227,7 @@ impl Client {
         self.0.check(handle)?;
         let mut request = Inner::about(Op::Count, handle);
         request.u64(difference.cast_unsigned());
-        let reply = self.0.ask(&request.0, &mut self.0.patience())?;
+        let reply = self.0.exchange(&request.0, &mut self.0.patience())?;
         self.0.fields(&reply, handle.number)?.u64().ok_or_else(|| self.0.malformed())
     }
 }

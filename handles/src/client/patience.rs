@@ -78,7 +78,7 @@ impl<'a> Patience<'a> {
     }
 
     /// Returns whether the wait continues.
-    pub(crate) fn may_go_on(&mut self) -> bool {
+    pub(crate) fn may_continue(&mut self) -> bool {
         let Some(check) = &mut self.check else { return true };
         let now = Instant::now();
         if now < self.next_check {

@@ -97,7 +97,7 @@ impl Placement {
     }
 
     /// Forgets the wire to the owner at `address`, and the times of its functions, for an owner that has ended.
-    pub fn forget(&mut self, address: &str) {
+    pub fn drop_owner(&mut self, address: &str) {
         self.owners.remove(address);
     }
 
@@ -254,7 +254,7 @@ mod tests {
         placement.ended_there(OWNER, &of(64), 8, us(1.0));
         assert_eq!(placement.wire(OWNER), None);
         placement.set_wire(OWNER, Wire { latency_us: 5.0, bytes_per_us: 100.0 });
-        placement.forget(OWNER);
+        placement.drop_owner(OWNER);
         assert_eq!(placement.wire(OWNER), None);
     }
 }

@@ -59,13 +59,13 @@ enum Outcome {
 pub(crate) struct Reads {
     /// Number of the last read.
     last: u64,
-    under_way: Option<UnderWay>,
+    in_flight: Option<InFlight>,
     /// Ended reads whose end another thread has seen, by number. There are as many as callers that have not looked
     /// since.
     ended: Vec<(u64, Outcome)>,
 }
 
-struct UnderWay {
+struct InFlight {
     number: u64,
     read: Read,
     /// True if its caller waits.
@@ -76,15 +76,15 @@ impl Reads {
     /// Checks the read under way. If it has ended and its caller had stopped waiting, returns it: its claim is of no
     /// more use.
     fn look(&mut self, link: &impl ReadsMemory) -> Result<Option<Read>, farjump::Error> {
-        if self.under_way.is_none() {
+        if self.in_flight.is_none() {
             return Ok(None);
         }
         let outcome = match link.poll()? {
-            MemoryRead::UnderWay => return Ok(None),
+            MemoryRead::InFlight => return Ok(None),
             MemoryRead::Done(bytes) => Outcome::Bytes(bytes),
             MemoryRead::Refused(error) => Outcome::Refused(error),
         };
-        let Some(UnderWay { number, read, is_wanted }) = self.under_way.take() else { return Ok(None) };
+        let Some(InFlight { number, read, is_wanted }) = self.in_flight.take() else { return Ok(None) };
         if !is_wanted {
             return Ok(Some(read));
         }
@@ -99,7 +99,7 @@ impl Reads {
         loan: &[u8],
         read: Read,
     ) -> Result<Option<u64>, TransportError> {
-        if self.under_way.is_some() {
+        if self.in_flight.is_some() {
             return Ok(None);
         }
         match link.start(loan, read.1) {
@@ -108,7 +108,7 @@ impl Reads {
             Err(error) => return Err(error),
         }
         self.last += 1;
-        self.under_way = Some(UnderWay { number: self.last, read, is_wanted: true });
+        self.in_flight = Some(InFlight { number: self.last, read, is_wanted: true });
         Ok(Some(self.last))
     }
 
@@ -120,10 +120,10 @@ impl Reads {
 
     /// Stops waiting for this read. Returns whether it has ended.
     fn give_up(&mut self, number: u64) -> bool {
-        match &mut self.under_way {
-            Some(under_way) if under_way.number == number => {
+        match &mut self.in_flight {
+            Some(in_flight) if in_flight.number == number => {
                 // The device still reads the object: if the loan ended now, the link would.
-                under_way.is_wanted = false;
+                in_flight.is_wanted = false;
                 false
             }
             _ => {
@@ -238,7 +238,7 @@ impl<L: ReadsMemory> Reader<'_, L> {
             std::hint::spin_loop();
             return Ok(());
         }
-        if !patience.may_go_on() {
+        if !patience.may_continue() {
             return Err(Error::Interrupted);
         }
         if patience.is_over() {
@@ -273,23 +273,23 @@ mod tests {
     #[derive(Default)]
     struct Device {
         /// The length of the read under way.
-        under_way: Cell<Option<usize>>,
+        in_flight: Cell<Option<usize>>,
         may_end: Cell<bool>,
     }
 
     impl ReadsMemory for Device {
         fn start(&self, key: &[u8], len: usize) -> Result<(), TransportError> {
-            assert_eq!((key, self.under_way.replace(Some(len))), (&b"loan"[..], None));
+            assert_eq!((key, self.in_flight.replace(Some(len))), (&b"loan"[..], None));
             Ok(())
         }
 
         fn poll(&self) -> Result<MemoryRead, farjump::Error> {
-            Ok(match self.under_way.get().filter(|_| self.may_end.get()) {
+            Ok(match self.in_flight.get().filter(|_| self.may_end.get()) {
                 Some(len) => {
-                    self.under_way.set(None);
+                    self.in_flight.set(None);
                     MemoryRead::Done(ReadBytes::new(vec![len as u8; len]))
                 }
-                None => MemoryRead::UnderWay,
+                None => MemoryRead::InFlight,
             })
         }
     }

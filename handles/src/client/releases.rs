@@ -29,7 +29,7 @@ impl Releases {
     /// Number of claims to release with the next request.
     pub(crate) fn due(&mut self) -> usize {
         if !self.inherited.is_empty() {
-            self.look_after_children();
+            self.release_inherited();
         }
         self.due.len()
     }
@@ -41,7 +41,7 @@ impl Releases {
     }
 
     #[cold]
-    fn look_after_children(&mut self) {
+    fn release_inherited(&mut self) {
         let last = forked_children::last_living();
         let due = &mut self.due;
         self.inherited.retain(|(claim, forks)| {

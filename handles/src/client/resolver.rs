@@ -144,12 +144,12 @@ impl Resolver {
     fn with<T>(&self, handle: &Handle, act: impl FnOnce(&Client) -> Result<T, Error>) -> Result<T, Error> {
         let client = self.client(handle)?;
         let done = act(&client);
-        self.forget_if_gone(&client, &done);
+        self.drop_if_gone(&client, &done);
         done
     }
 
     /// Drops a client whose owner is gone, as the outcome of a call shows.
-    fn forget_if_gone<T>(&self, client: &Client, outcome: &Result<T, Error>) {
+    fn drop_if_gone<T>(&self, client: &Client, outcome: &Result<T, Error>) {
         if let Err(Error::Link(farjump::Error::Wait(WaitError::PeerGone { .. })) | Error::Forked { .. }) =
             outcome
         {
@@ -233,7 +233,7 @@ impl Resolver {
     ) -> Result<Vec<u8>, Error> {
         let client = self.client(handle)?;
         let outcome = client.call_async(library, handle, args).await;
-        self.forget_if_gone(&client, &outcome);
+        self.drop_if_gone(&client, &outcome);
         outcome
     }
 

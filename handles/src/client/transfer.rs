@@ -93,7 +93,7 @@ impl Client {
                 Ok((claimed, loan)) => return self.view(handle, claimed, &loan, patience),
                 Err(word) => word,
             };
-            if !patience.may_go_on() {
+            if !patience.may_continue() {
                 return Err(Error::Interrupted);
             }
             if patience.is_over() {
@@ -224,7 +224,7 @@ impl Client {
         check_type_name(type_name)?;
         let mut request = Writer::request(Op::Reserve);
         request.text(type_name);
-        let reply = self.0.ask(&request.0, &mut self.0.patience())?;
+        let reply = self.0.exchange(&request.0, &mut self.0.patience())?;
         let mut fields = self.0.fields(&reply, 0)?;
         let made = (|| Some((fields.u64()?, fields.key()?)))();
         let (number, key) = made.ok_or_else(|| self.0.malformed())?;
@@ -256,19 +256,19 @@ impl Client {
             let mut request = Writer(Vec::with_capacity(len + 64));
             request.u8(Op::Put as u8).u64(number).bytes(&key.0).text(type_name);
             parts.iter().for_each(|part| _ = request.bytes(part));
-            let reply = self.0.ask(&request.0, patience)?;
+            let reply = self.0.exchange(&request.0, patience)?;
             return made(&mut self.0.fields(&reply, about)?).ok_or_else(|| self.0.malformed());
         }
         let mut request = Writer::request(Op::Allocate);
         request.u64(len as u64).text(type_name);
-        let reply = self.0.ask(&request.0, patience)?;
+        let reply = self.0.exchange(&request.0, patience)?;
         let mut fields = self.0.fields(&reply, about)?;
         let place = made(&mut fields).and_then(|(number, key)| Some((number, key, fields.u64()?)));
         let (written, its_key, offset) = place.ok_or_else(|| self.0.malformed())?;
         self.fill(written, offset, len, parts).inspect_err(|_| self.0.take_back(written, its_key))?;
         let mut request = Writer::request(Op::Commit);
         request.u64(written).u64(number).bytes(&key.0);
-        let committed = self.0.ask(&request.0, patience);
+        let committed = self.0.exchange(&request.0, patience);
         if reserved.is_none() && committed.is_err() {
             // The caller gets no handle. With a reserved object, the owner has set the contents, or refused and dropped
             // them.

@@ -98,7 +98,7 @@ impl<T: TypeName + ?Sized> TypedHandle<T> {
 #[cold]
 fn other<T: TypeName + ?Sized>(handle: &Handle, why: String) -> Error {
     let found = handle.type_name().to_owned();
-    Error::Type { number: handle.number(), found, asked: T::type_name(), why }
+    Error::Type { number: handle.number(), found, requested: T::type_name(), why }
 }
 
 /// A value in place in an object's bytes.

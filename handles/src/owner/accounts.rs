@@ -76,7 +76,7 @@ impl Accounts {
     }
 
     /// Stops counting an object of `bytes` bytes, with which `source` has finished.
-    pub(crate) fn let_go(&mut self, source: Source, bytes: u64) {
+    pub(crate) fn uncount(&mut self, source: Source, bytes: u64) {
         if let Some(account) = self.sources.get_mut(&source) {
             account.held -= bytes;
         }

@@ -32,7 +32,7 @@ impl Lenders {
     /// Lends a claimed object to the source that claimed it, until that source releases it. Returns the loan's key,
     /// which is empty if the object is not lent. The object's bytes then go through frames.
     pub(crate) fn lend<'t>(&mut self, table: &'t mut Table, source: Source, claimed: Claimed) -> &'t [u8] {
-        static TOLD: Once = Once::new();
+        static WARNED: Once = Once::new();
         let Some(lender) = self.0.get_mut(&source) else { return &[] };
         if table.loan(source, claimed.claim).is_none() {
             let Some(start) = table.region().region.at(claimed.offset, claimed.len) else { return &[] };
@@ -41,7 +41,7 @@ impl Lenders {
             match unsafe { lender.lend(start, claimed.len as usize) } {
                 Ok(loan) => table.add_loan(source, claimed.claim, loan),
                 Err(error) => {
-                    TOLD.call_once(|| {
+                    WARNED.call_once(|| {
                         log::warn!("objects go through frames, as they cannot be lent: {error}")
                     });
                     return &[];
@@ -68,7 +68,7 @@ mod tests {
     use crate::wire::requests::{MIN_LENT, Op, Reader, Status, Writer};
 
     /// A lender whose keys state the address, and that counts the loans that have not ended.
-    struct Telling {
+    struct AddressLender {
         loans: Arc<AtomicUsize>,
         fails: bool,
     }
@@ -81,7 +81,7 @@ mod tests {
         }
     }
 
-    impl Lender for Telling {
+    impl Lender for AddressLender {
         unsafe fn lend(&mut self, start: NonNull<u8>, len: usize) -> Result<Loan, TransportError> {
             if self.fails {
                 return Err(TransportError::new("telling", Operation::Lend, Cause::Unsupported("lending")));
@@ -105,7 +105,7 @@ mod tests {
             let store = Store::options().capacity(1 << 20).build().unwrap();
             let mut service = store.service();
             let loans = Arc::new(AtomicUsize::new(0));
-            let lender = Telling { loans: Arc::clone(&loans), fails };
+            let lender = AddressLender { loans: Arc::clone(&loans), fails };
             service.source_began(1, Some(Box::new(lender)), SourceMemory::default());
             service.source_began(2, None, SourceMemory::default());
             Bench { store, service, loans }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::owner::accounts::{ENTRY, allocated};
 use crate::owner::allocator::Block;
-use crate::owner::spill::Way;
+use crate::owner::spill::Direction;
 use crate::owner::table::Source;
 
 /// The state of an object.
@@ -35,7 +35,7 @@ pub(crate) struct Object {
     pub(crate) type_name: Arc<str>,
     pub(crate) claims: u64,
     /// The direction of a copy by the file's thread. Neither block nor place is free before that copy has ended.
-    pub(crate) moves: Option<Way>,
+    pub(crate) moves: Option<Direction>,
     /// Sources that wait for the object to come from the file. It stays in memory until they have claimed it.
     pub(crate) awaited: u32,
     /// True if the file's copy could not be read.

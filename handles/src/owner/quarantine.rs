@@ -164,15 +164,15 @@ mod tests {
     }
 
     fn claim(service: &mut Service, source: u64, handle: &Handle) {
-        let mut asked = Writer::request(Op::Claim);
-        asked.u16(0).u64(handle.number).bytes(&handle.key.0);
-        request(service, source, &asked);
+        let mut requested = Writer::request(Op::Claim);
+        requested.u16(0).u64(handle.number).bytes(&handle.key.0);
+        request(service, source, &requested);
     }
 
     fn allocate(service: &mut Service, source: u64, len: usize) {
-        let mut asked = Writer::request(Op::Allocate);
-        asked.u64(len as u64).text("");
-        request(service, source, &asked);
+        let mut requested = Writer::request(Op::Allocate);
+        requested.u64(len as u64).text("");
+        request(service, source, &requested);
     }
 
     fn peer() -> (Option<LingeringPeer>, UnixStream) {
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn a_no_memory_reply_cuts_the_keepers_to_fit_and_reads_back() {
         let mut none = crate::wire::refusal::NoMemory {
-            asked: 1,
+            requested: 1,
             used: 2,
             capacity: 3,
             largest: 4,

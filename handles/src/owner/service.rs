@@ -5,7 +5,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use farjump::objects::{
-    Answer, Bell, Lender, Lent, LingeringPeer, ObjectError, ObjectPage, Objects, Region, Request,
+    RequestState, Bell, Lender, Lent, LingeringPeer, ObjectError, ObjectPage, Objects, Region, Request,
     SourceMemory,
 };
 
@@ -56,7 +56,7 @@ impl Service {
         self.shared.table()
     }
 
-    fn answer(
+    fn respond(
         &mut self,
         number: u64,
         request: Request<'_>,
@@ -64,7 +64,7 @@ impl Service {
         reply: &mut Writer,
         limit: usize,
         before: Option<u64>,
-    ) -> Option<Result<Answer, Failed>> {
+    ) -> Option<Result<RequestState, Failed>> {
         let source = Source::Link(self.target, number);
         let is_again = before.is_some();
         let table = || match before {
@@ -77,7 +77,7 @@ impl Service {
         if let Some(op) = StreamOp::from_number(op) {
             // No request about a topic is longer than the copied bytes.
             return (request.len() == copied)
-                .then(|| stream_wire::answer(&self.shared, table, source, op, fields, reply))?
+                .then(|| stream_wire::respond(&self.shared, table, source, op, fields, reply))?
                 .map(Ok);
         }
         let op = Op::from_number(op)?;
@@ -185,7 +185,7 @@ impl Service {
                 if table.unfinished(source, number).is_some() && table.key(number).is(&key) {
                     table.abandon(number);
                     reply.u8(1);
-                    return Some(Ok(Answer::Done));
+                    return Some(Ok(RequestState::Done));
                 }
                 match table.evict(number, key) {
                     Ok(was_there) => reply.u8(was_there.into()),
@@ -219,7 +219,7 @@ impl Service {
                 };
             }
         }
-        Some(Ok(Answer::Done))
+        Some(Ok(RequestState::Done))
     }
 }
 
@@ -264,9 +264,9 @@ impl From<ClaimFailed> for Failed {
 
 impl Failed {
     /// Returns when to make the request again.
-    fn goes_on(&self) -> Option<Answer> {
+    fn retry(&self) -> Option<RequestState> {
         match self {
-            Failed::NoMemory(none) => none.goes_on(),
+            Failed::NoMemory(none) => none.retry(),
             Failed::Refused(_) => None,
         }
     }
@@ -315,22 +315,22 @@ unsafe impl Objects for Service {
         request: Request<'_>,
         reply: &mut Vec<u8>,
         limit: usize,
-    ) -> Result<Answer, String> {
+    ) -> Result<RequestState, String> {
         let mut answer = Writer(std::mem::take(reply));
         let mut head = std::mem::take(&mut self.head);
         let before = self.again.remove(&source);
         let first = before.unwrap_or_else(|| self.shared.failures());
-        let answered = self.answer(source, request, &mut head, &mut answer, limit, before);
+        let answered = self.respond(source, request, &mut head, &mut respond, limit, before);
         self.head = head;
         let done = match answered {
             Some(Ok(answered)) => Ok(answered),
-            Some(Err(failed)) => Ok(failed.goes_on().unwrap_or_else(|| {
+            Some(Err(failed)) => Ok(failed.retry().unwrap_or_else(|| {
                 failed.write(&mut answer);
-                Answer::Done
+                RequestState::Done
             })),
             None => Err(MALFORMED.to_owned()),
         };
-        if done.as_ref().is_ok_and(|answer| *answer != Answer::Done) {
+        if done.as_ref().is_ok_and(|answer| *answer != RequestState::Done) {
             self.again.insert(source, first);
         }
         *reply = answer.0;
@@ -409,8 +409,8 @@ unsafe impl Objects for Service {
         table.quarantine.len()
     }
 
-    fn go_on(&mut self) -> bool {
-        self.shared.go_on()
+    fn continue_work(&mut self) -> bool {
+        self.shared.continue_work()
     }
 
     fn region(&self, may_write: bool) -> Option<Region<'_>> {
@@ -429,7 +429,7 @@ impl Drop for Service {
             file.remove_bell(bell);
         }
         // No target is left to continue the work.
-        while self.shared.go_on() {}
+        while self.shared.continue_work() {}
     }
 }
 

@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use farjump::objects::{Answer, ObjectError};
+use farjump::objects::{ObjectError, RequestState};
 
-use crate::wire::handle::{Handle, MAX_ADDRESS, MAX_ADDRESSES};
-use crate::wire::refusal::NoMemory;
-use crate::region::OwnRegion;
 use crate::owner::spill::FileThread;
 use crate::owner::table::Table;
 use crate::owner::topics::Topics;
+use crate::region::OwnRegion;
+use crate::wire::handle::{Handle, MAX_ADDRESS, MAX_ADDRESSES};
+use crate::wire::refusal::NoMemory;
 
 /// The state of a store.
 #[derive(Debug)]
@@ -45,9 +45,9 @@ impl Shared {
     }
 
     /// Does a part of the work that requests and ended sources have left. Returns whether there is more.
-    pub(crate) fn go_on(&self) -> bool {
+    pub(crate) fn continue_work(&self) -> bool {
         let (mut topics, mut table) = (self.topics(), self.table());
-        topics.go_on(&mut table) | table.go_on()
+        topics.continue_work(&mut table) | table.continue_work()
     }
 
     /// Locks the table for one turn. Also works after a panic under the lock: each change leaves the table whole.
@@ -86,18 +86,18 @@ impl Shared {
         let failures = self.failures();
         self.until_done(|| {
             let done = act(&mut self.table_after(failures));
-            done.as_ref().err().and_then(NoMemory::goes_on).map_or(Ok(done), Err)
+            done.as_ref().err().and_then(NoMemory::retry).map_or(Ok(done), Err)
         })
     }
 
     /// Runs `act` again and again until it is done, and lets other threads have their turns in between.
-    pub(crate) fn until_done<T>(&self, mut act: impl FnMut() -> Result<T, Answer>) -> T {
+    pub(crate) fn until_done<T>(&self, mut act: impl FnMut() -> Result<T, RequestState>) -> T {
         loop {
             // Read before `act` uses the table: any job that ends from here on is news.
             let ended = self.file().map_or(0, |file| file.ended());
             match (act(), self.file()) {
                 (Ok(done), _) => return done,
-                (Err(Answer::Wait), Some(file)) => file.wait_for_news(ended),
+                (Err(RequestState::Wait), Some(file)) => file.wait_for_news(ended),
                 // Any waiting thread may take the lock.
                 (Err(_), _) => std::thread::yield_now(),
             }
@@ -112,8 +112,8 @@ impl Shared {
         loop {
             match act(&mut self.table()) {
                 Ok(done) => return Ok(done),
-                Err(none) => match none.goes_on() {
-                    Some(Answer::Wait) => return Err(ObjectError::Spilled),
+                Err(none) => match none.retry() {
+                    Some(RequestState::Wait) => return Err(ObjectError::Spilled),
                     Some(_) => std::thread::yield_now(),
                     None => return Err(ObjectError::Full),
                 },

@@ -18,8 +18,8 @@ use farjump::{SystemError, SystemOperation};
 use farjump_os::{deferred_close, fork_count};
 use rustix::fs::{Mode, OFlags, open};
 
-use crate::owner::allocator::{Allocator, Block};
 use crate::error::Error;
+use crate::owner::allocator::{Allocator, Block};
 use crate::region::OwnRegion;
 
 /// Least number of bytes of the file that an object takes.
@@ -31,7 +31,7 @@ const PART: usize = 4 << 20;
 
 /// The direction of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     /// From memory to the file.
     Out,
     /// From the file to memory.
@@ -43,7 +43,7 @@ pub(crate) enum Way {
 pub(crate) struct Job {
     /// The object's number.
     pub(crate) number: u64,
-    pub(crate) way: Way,
+    pub(crate) direction: Direction,
     /// The part of the region.
     pub(crate) block: Block,
     /// The part of the file.
@@ -158,7 +158,7 @@ impl FileThread {
                 continue;
             };
             #[cfg(test)]
-            let fault = queue.gate.fault(job.way);
+            let fault = queue.gate.fault(job.direction);
             drop(queue);
             let outcome = catch_unwind(AssertUnwindSafe(|| self.carry_out(&job)));
             let outcome =
@@ -185,14 +185,14 @@ impl FileThread {
             let (part, place) = (PART.min(len - at), job.place.offset() + at as u64);
             // SAFETY: the `len` bytes lie in the region, which `self` keeps mapped.
             let start = unsafe { data.as_ptr().add(at) };
-            match job.way {
-                Way::Out => {
+            match job.direction {
+                Direction::Out => {
                     // SAFETY: the bytes are those of a finished object, which nothing writes. Its block stays in use
                     // until the job is settled.
                     let bytes = unsafe { std::slice::from_raw_parts(start, part) };
                     self.file.write_all_at(bytes, place)?;
                 }
-                Way::In => {
+                Direction::In => {
                     // SAFETY: the block was taken for this job, and nothing else uses it before the job is settled.
                     let into = unsafe { std::slice::from_raw_parts_mut(start, part) };
                     self.file.read_exact_at(into, place)?;
@@ -220,7 +220,7 @@ pub(crate) struct Spill {
     space: Allocator,
     thread: Arc<FileThread>,
     /// Number of jobs that are not settled.
-    under_way: usize,
+    in_flight: usize,
     /// Number of jobs that are settled.
     settled: u64,
     /// Bytes of objects that jobs write to the file.
@@ -238,7 +238,7 @@ impl Spill {
         };
         let thread = FileThread::start(file, region)?;
         let space = Allocator::new(capacity, SECTOR);
-        Ok(Spill { space, thread, under_way: 0, settled: 0, leaving: 0 })
+        Ok(Spill { space, thread, in_flight: 0, settled: 0, leaving: 0 })
     }
 
     pub(crate) fn thread(&self) -> &Arc<FileThread> {
@@ -262,7 +262,7 @@ impl Spill {
 
     /// Returns whether the thread takes another job.
     pub(crate) fn takes_more(&self) -> bool {
-        self.under_way < MOST_JOBS
+        self.in_flight < MOST_JOBS
     }
 
     /// Returns whether a job has ended that is not settled.
@@ -276,14 +276,14 @@ impl Spill {
     }
 
     /// Frees the place of an object.
-    pub(crate) fn forget(&mut self, place: Block) {
+    pub(crate) fn free(&mut self, place: Block) {
         self.space.give_back(place);
     }
 
     /// Number of jobs that are not settled.
     #[cfg(test)]
-    pub(crate) fn under_way(&self) -> usize {
-        self.under_way
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight
     }
 
     /// Bytes of the file that are used.
@@ -294,8 +294,8 @@ impl Spill {
 
     /// Gives the thread a job.
     pub(crate) fn begin(&mut self, job: Job) {
-        self.under_way += 1;
-        if job.way == Way::Out {
+        self.in_flight += 1;
+        if job.direction == Direction::Out {
             self.leaving += job.block.len();
         }
         self.thread.lock().jobs.push_back(job);
@@ -308,8 +308,8 @@ impl Spill {
             return None;
         }
         let (job, outcome) = self.thread.lock().done.pop_front()?;
-        (self.under_way, self.settled) = (self.under_way - 1, self.settled + 1);
-        if job.way == Way::Out {
+        (self.in_flight, self.settled) = (self.in_flight - 1, self.settled + 1);
+        if job.direction == Direction::Out {
             self.leaving -= job.block.len();
             self.thread.failures.fetch_add(outcome.is_err().into(), Ordering::Relaxed);
         }
@@ -338,7 +338,7 @@ mod gate {
     pub(super) struct Gate {
         /// Number of jobs that may run. All unless set.
         passes: Option<u64>,
-        faults: Vec<(Way, rustix::io::Errno)>,
+        faults: Vec<(Direction, rustix::io::Errno)>,
     }
 
     impl Gate {
@@ -353,8 +353,8 @@ mod gate {
             }
         }
 
-        pub(super) fn fault(&mut self, way: Way) -> Option<io::Error> {
-            let at = self.faults.iter().position(|fault| fault.0 == way)?;
+        pub(super) fn fault(&mut self, direction: Direction) -> Option<io::Error> {
+            let at = self.faults.iter().position(|fault| fault.0 == direction)?;
             Some(self.faults.remove(at).1.into())
         }
     }
@@ -367,8 +367,8 @@ mod gate {
         }
 
         /// Makes a job of this direction fail.
-        pub(crate) fn fail(&self, way: Way, errno: rustix::io::Errno) {
-            self.lock().gate.faults.push((way, errno));
+        pub(crate) fn fail(&self, direction: Direction, errno: rustix::io::Errno) {
+            self.lock().gate.faults.push((direction, errno));
         }
 
         /// Number of jobs that wait for the thread.

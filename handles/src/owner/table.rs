@@ -23,14 +23,14 @@ use rustix::thread::futex;
 
 use crate::owner::accounts::{Accounts, CLAIM, LOAN};
 use crate::owner::allocator::{Allocator, Block, UNIT};
-use crate::wire::handle::Key;
 use crate::owner::holds::Holds;
 use crate::owner::object::{Object, State};
 use crate::owner::quarantine::Quarantine;
-use crate::wire::refusal::{ClaimFailed, Lack, NoMemory, Refusal};
-use crate::region::OwnRegion;
 use crate::owner::spill::{FileThread, Spill};
 use crate::owner::turn::Turn;
+use crate::region::OwnRegion;
+use crate::wire::handle::Key;
+use crate::wire::refusal::{ClaimFailed, Lack, NoMemory, Refusal};
 
 /// A user of objects: a link of a target, or this process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -231,9 +231,9 @@ impl Table {
     }
 
     /// Removes an object from the unfinished ones.
-    fn forget_unfinished(&mut self, source: Source, number: u64, len: u64) {
+    fn remove_unfinished(&mut self, source: Source, number: u64, len: u64) {
         if self.unfinished.remove(&(source, number)) {
-            self.accounts.let_go(source, lines(len));
+            self.accounts.uncount(source, lines(len));
         }
     }
 
@@ -257,7 +257,7 @@ impl Table {
             Some(object) if matches!(object.state, State::Unfinished(by) if by == source) => {
                 object.state = State::Present;
                 let len = object.len;
-                self.forget_unfinished(source, number, len);
+                self.remove_unfinished(source, number, len);
                 self.touch(number);
                 self.note_unused(number);
                 Ok(())
@@ -268,7 +268,7 @@ impl Table {
 
     /// Drops an object that was allocated and not written.
     pub(crate) fn abandon(&mut self, number: u64) {
-        self.let_go(number);
+        self.evict_now(number);
     }
 
     /// Reserves a number for `source`.

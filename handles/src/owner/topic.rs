@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::thread::futex;
 
 use crate::owner::allocator::Block;
-use crate::wire::refusal::{NoMemory, Refusal};
 use crate::owner::table::{Source, Table};
+use crate::wire::refusal::{NoMemory, Refusal};
 
 mod positions;
 mod queue;
@@ -189,7 +189,7 @@ impl Subscriber {
     }
 
     /// Stops holding the object of this entry. Returns `false` if the subscriber did not hold it.
-    pub(crate) fn let_go(&mut self, table: &mut Table, number: u64) -> bool {
+    pub(crate) fn drop_hold(&mut self, table: &mut Table, number: u64) -> bool {
         let did = self.held.remove(&number);
         if did && self.held.len() >= record::HELD_FREE {
             table.refund(self.source, record::HELD);
@@ -198,9 +198,9 @@ impl Subscriber {
     }
 
     /// Stops holding one object, and returns the number of its entry.
-    pub(crate) fn let_first_go(&mut self, table: &mut Table) -> Option<u64> {
+    pub(crate) fn drop_first_hold(&mut self, table: &mut Table) -> Option<u64> {
         let number = self.held.first().copied()?;
-        self.let_go(table, number).then_some(number)
+        self.drop_hold(table, number).then_some(number)
     }
 }
 

@@ -4,22 +4,24 @@
 //! each publisher.
 //!
 //! Each request visits a bounded number of entries, members and topics ([`Turn`](crate::owner::turn::Turn)), and leaves the rest to
-//! [`Topics::go_on`]. Users of a topic see no difference while work is left: entries that only wait to be removed
+//! [`Topics::continue_work`]. Users of a topic see no difference while work is left: entries that only wait to be removed
 //! affect no user.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::owner::table::{Source, Table};
 use crate::wire::handle::Handle;
 use crate::wire::refusal::NoMemory;
-use crate::owner::table::{Source, Table};
 
+use crate::owner::topic::{
+    Choices, Next, Published, Refused, Topic, Word, record, signal, wait_for, with_word,
+};
 use crate::streams::{
     DEFAULT_TOPIC_CAPACITY, MAX_MEMBERS, MAX_STREAM_HANDLE, MAX_TOPIC_CAPACITY, MAX_TOPICS, Overflow,
     PublisherOptions, SubscriberOptions,
 };
-use crate::owner::topic::{Choices, Next, Published, Refused, Topic, Word, record, signal, wait_for, with_word};
 
 mod ends;
 #[cfg(test)]
@@ -294,7 +296,7 @@ impl Topics {
         table.turn.visit(1);
         let Ok((topic_id, topic)) = self.subscriber(source, id) else { return };
         let Some(subscriber) = topic.subscribers.get_mut(&id) else { return };
-        if !subscriber.let_go(table, number) {
+        if !subscriber.drop_hold(table, number) {
             return;
         }
         let is_done = subscriber.has_left && subscriber.holds_nothing();

@@ -9,72 +9,73 @@ use rustix::event::Timespec;
 use rustix::thread::futex;
 
 use crate::client::Client;
-use crate::error::Error;
-use crate::wire::handle::Handle;
 use crate::client::patience::Patience;
+use crate::error::Error;
 use crate::owner::store::Store;
 use crate::owner::table::Source;
+use crate::wire::handle::Handle;
 use crate::wire::requests::{Op, Reader, Writer};
 
-use crate::streams::wire::{Outcome, StreamOp, answer, outcome, request};
-use crate::streams::{self, StreamFault};
 use crate::owner::topic::Wait;
+use crate::streams::wire::{Outcome, StreamOp, outcome, request, respond};
+use crate::streams::{self, StreamFault};
 
 /// Time for a reply, even for a caller that waits less for an entry: otherwise a reply could be lost.
 const REPLY: Duration = Duration::from_secs(1);
 /// Time after which a sleeping waiter requests again, so that it notices that the owner is gone.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
+const REPEAT_AFTER: Duration = Duration::from_secs(1);
 /// Longest sleep where the owner's memory is not mapped.
 const NAP: Duration = Duration::from_millis(10);
 /// First sleep where the owner's memory is not mapped.
 const FIRST_NAP: Duration = Duration::from_micros(50);
 
-/// The way to reach the owner.
+/// The route to reach the owner.
 #[derive(Clone, Debug)]
-pub(crate) enum Way {
+pub(crate) enum Route {
     Client(Client),
     Store(Store),
 }
 
 /// A reply whose beginning [`outcome`] has read.
-pub(crate) enum Answer {
+pub(crate) enum TopicReply {
     /// The fields of the request's reply.
     Done(Vec<u8>),
     Wait(Wait),
 }
 
-impl Way {
+impl Route {
     /// Sends a request about a topic, and about an object of this number if it names one.
-    pub(crate) fn ask(
+    pub(crate) fn exchange(
         &self,
         request: &Writer,
         topic: &str,
         number: u64,
         patience: &mut Patience<'_>,
-    ) -> Result<Answer, Error> {
+    ) -> Result<TopicReply, Error> {
         let reply = match self {
-            Way::Client(client) => {
-                let reply = patience.with_at_least(REPLY, |patience| client.0.ask(&request.0, patience))?;
+            Route::Client(client) => {
+                let reply =
+                    patience.with_at_least(REPLY, |patience| client.0.exchange(&request.0, patience))?;
                 reply.into_vec()
             }
-            Way::Store(store) => {
+            Route::Store(store) => {
                 let mut reply = Writer::default();
-                self.answer_here(store, request, &mut reply).ok_or_else(|| self.malformed())?;
+                self.respond_locally(store, request, &mut reply).ok_or_else(|| self.malformed())?;
                 reply.0
             }
         };
         match outcome(&reply, topic, number).ok_or_else(|| self.malformed())?? {
-            Outcome::Done(fields) => Ok(Answer::Done(fields.0.to_vec())),
-            Outcome::Wait(wait) => Ok(Answer::Wait(wait)),
+            Outcome::Done(fields) => Ok(TopicReply::Done(fields.0.to_vec())),
+            Outcome::Wait(wait) => Ok(TopicReply::Wait(wait)),
         }
     }
 
-    fn answer_here(&self, store: &Store, request: &Writer, reply: &mut Writer) -> Option<()> {
+    fn respond_locally(&self, store: &Store, request: &Writer, reply: &mut Writer) -> Option<()> {
         let mut fields = Reader(&request.0);
         let op = StreamOp::from_number(fields.u8()?)?;
         let (shared, failures) = (&store.0, store.0.failures());
         shared.until_done(|| {
-            match answer(shared, || shared.table_after(failures), Source::Owner, op, fields, reply) {
+            match respond(shared, || shared.table_after(failures), Source::Owner, op, fields, reply) {
                 Some(objects::Answer::Done) => Ok(Some(())),
                 None => Ok(None),
                 Some(other) => Err(other),
@@ -84,29 +85,29 @@ impl Way {
 
     /// Sends a request whose reply concerns no caller. If it fails, the link has failed, and the owner ends everything
     /// that this process has.
-    pub(crate) fn tell(&self, request: &Writer) {
+    pub(crate) fn notify(&self, request: &Writer) {
         match self {
-            Way::Client(client) => _ = client.0.tell(&request.0),
-            Way::Store(store) => _ = self.answer_here(store, request, &mut Writer::default()),
+            Route::Client(client) => _ = client.0.notify(&request.0),
+            Route::Store(store) => _ = self.respond_locally(store, request, &mut Writer::default()),
         }
     }
 
     /// Evicts an object, without waiting for the reply.
     pub(crate) fn evict(&self, handle: &Handle) {
         match self {
-            Way::Client(client) => {
+            Route::Client(client) => {
                 let mut asked = Writer::request(Op::Evict);
                 asked.u64(handle.number).bytes(&handle.key.0);
-                let _ = client.0.tell(&asked.0);
+                let _ = client.0.notify(&asked.0);
             }
-            Way::Store(store) => _ = store.evict(handle),
+            Route::Store(store) => _ = store.evict(handle),
         }
     }
 
     pub(crate) fn malformed(&self) -> Error {
         match self {
-            Way::Client(client) => client.0.malformed(),
-            Way::Store(_) => Error::Protocol {
+            Route::Client(client) => client.0.malformed(),
+            Route::Store(_) => Error::Protocol {
                 address: "this process".to_owned(),
                 what: "its reply is malformed".to_owned(),
             },
@@ -116,8 +117,8 @@ impl Way {
     /// Patience for callers without their own.
     pub(crate) fn patience(&self) -> Patience<'static> {
         match self {
-            Way::Client(client) => client.0.patience(),
-            Way::Store(_) => Patience::of(crate::client::DEFAULT_TIMEOUT),
+            Route::Client(client) => client.0.patience(),
+            Route::Store(_) => Patience::of(crate::client::DEFAULT_TIMEOUT),
         }
     }
 
@@ -126,9 +127,9 @@ impl Way {
         streams::check_topic(topic)?;
         let mut asked = request(StreamOp::Discard);
         asked.text(topic);
-        match self.ask(&asked, topic, 0, &mut self.patience())? {
-            Answer::Done(fields) => Ok(Reader(&fields).u8().ok_or_else(|| self.malformed())? != 0),
-            Answer::Wait(_) => Err(self.malformed()),
+        match self.exchange(&asked, topic, 0, &mut self.patience())? {
+            TopicReply::Done(fields) => Ok(Reader(&fields).u8().ok_or_else(|| self.malformed())? != 0),
+            TopicReply::Wait(_) => Err(self.malformed()),
         }
     }
 
@@ -141,14 +142,14 @@ impl Way {
         patience: &mut Patience<'_>,
     ) -> Result<bool, Error> {
         let region = match self {
-            Way::Client(client) => client.0.region().ok(),
-            Way::Store(store) => Some(&store.0.region().region),
+            Route::Client(client) => client.0.region().ok(),
+            Route::Store(store) => Some(&store.0.region().region),
         };
         let word =
             region.filter(|_| wait.offset.is_multiple_of(4)).and_then(|region| region.at(wait.offset, 4));
-        let until = Instant::now() + ASK_AGAIN;
+        let until = Instant::now() + REPEAT_AFTER;
         loop {
-            if !patience.may_go_on() {
+            if !patience.may_continue() {
                 return Err(Error::Interrupted);
             }
             if patience.is_over() {
@@ -166,7 +167,7 @@ impl Way {
             if word.load(Ordering::Acquire) != wait.value || Instant::now() >= until {
                 return Ok(true);
             }
-            let time = patience.slice(patience.longest_sleep(ASK_AGAIN));
+            let time = patience.slice(patience.longest_sleep(REPEAT_AFTER));
             let time = Timespec::try_from(time).ok();
             // Woken, timed out or failed: the word shows whether to continue.
             patience.sleep(|| _ = futex::wait(word, futex::Flags::empty(), wait.value, time.as_ref()));
@@ -184,26 +185,26 @@ impl Default for Nap {
     }
 }
 
-/// The checked name of a topic, and the way to reach its owner.
+/// The checked name of a topic, and the route to reach its owner.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
-    pub(crate) way: Way,
+    pub(crate) route: Route,
     pub(crate) topic: Arc<str>,
 }
 
 impl Place {
-    pub(crate) fn new(way: Way, topic: &str) -> Result<Place, Error> {
+    pub(crate) fn new(route: Route, topic: &str) -> Result<Place, Error> {
         streams::check_topic(topic)?;
-        Ok(Place { way, topic: topic.into() })
+        Ok(Place { route, topic: topic.into() })
     }
 
-    pub(crate) fn ask(
+    pub(crate) fn exchange(
         &self,
         request: &Writer,
         number: u64,
         patience: &mut Patience<'_>,
-    ) -> Result<Answer, Error> {
-        self.way.ask(request, &self.topic, number, patience)
+    ) -> Result<TopicReply, Error> {
+        self.route.exchange(request, &self.topic, number, patience)
     }
 
     pub(crate) fn fault(&self, fault: StreamFault) -> Error {

@@ -1,13 +1,13 @@
 //! Publishers.
 
 use crate::client::Client;
-use crate::error::Error;
-use crate::wire::handle::Handle;
 use crate::client::patience::Patience;
+use crate::error::Error;
 use crate::owner::store::Store;
+use crate::wire::handle::Handle;
 use crate::wire::requests::Reader;
 
-use crate::streams::path::{Answer, Nap, Place, Way};
+use crate::streams::path::{Nap, Place, Route, TopicReply};
 use crate::streams::wire::{StreamOp, request};
 use crate::streams::{MAX_STREAM_HANDLE, Overflow, PublisherOptions, StreamFault};
 
@@ -41,8 +41,8 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    fn open(way: Way, topic: &str, options: PublisherOptions) -> Result<Publisher, Error> {
-        let place = Place::new(way, topic)?;
+    fn open(route: Route, topic: &str, options: PublisherOptions) -> Result<Publisher, Error> {
+        let place = Place::new(route, topic)?;
         if options.capacity == Some(0) {
             return Err(place.fault(StreamFault::Capacity));
         }
@@ -50,11 +50,11 @@ impl Publisher {
         asked.text(topic).bytes(&options.capacity.unwrap_or(0).to_le_bytes());
         asked.bytes(&options.keep.to_le_bytes()).bytes(&options.awaited.to_le_bytes());
         asked.u8((options.overflow == Overflow::DropOldest).into());
-        let id = match place.ask(&asked, 0, &mut place.way.patience())? {
-            Answer::Done(fields) => Reader(&fields).u64(),
-            Answer::Wait(_) => None,
+        let id = match place.exchange(&asked, 0, &mut place.route.patience())? {
+            TopicReply::Done(fields) => Reader(&fields).u64(),
+            TopicReply::Wait(_) => None,
         };
-        let id = id.ok_or_else(|| place.way.malformed())?;
+        let id = id.ok_or_else(|| place.route.malformed())?;
         Ok(Publisher { place, id, overflow: options.overflow, is_open: true })
     }
 
@@ -76,7 +76,7 @@ impl Publisher {
     /// not published. [`Error::Gone`], [`Error::WrongKey`] for an object of this store; [`StreamFault::LongHandle`];
     /// [`Error::TimedOut`], [`Error::Link`], after which the handle may have been published.
     pub fn publish(&mut self, handle: &Handle) -> Result<u64, Error> {
-        self.publish_with(handle, false, &mut self.place.way.patience())
+        self.publish_with(handle, false, &mut self.place.route.patience())
     }
 
     /// As [`Publisher::publish`], but the topic then owns the object, which must be one of its store's. The store
@@ -85,7 +85,7 @@ impl Publisher {
     /// # Errors
     /// As [`Publisher::publish`], and [`StreamFault::Foreign`].
     pub fn give(&mut self, handle: &Handle) -> Result<u64, Error> {
-        self.publish_with(handle, true, &mut self.place.way.patience())
+        self.publish_with(handle, true, &mut self.place.route.patience())
     }
 
     /// Puts an object that consists of `parts`, and publishes it. The topic owns it, as by [`Publisher::give`].
@@ -93,7 +93,7 @@ impl Publisher {
     /// # Errors
     /// As [`Publisher::publish`], and [`Error::Full`], [`Error::TypeName`]. After an error there is no such object.
     pub fn publish_bytes(&mut self, type_name: &str, parts: &[&[u8]]) -> Result<u64, Error> {
-        self.publish_bytes_with(type_name, parts, &mut self.place.way.patience())
+        self.publish_bytes_with(type_name, parts, &mut self.place.route.patience())
     }
 
     /// As [`Publisher::publish_bytes`], with a time limit or a check of the caller's.
@@ -106,9 +106,9 @@ impl Publisher {
         parts: &[&[u8]],
         patience: &mut Patience<'_>,
     ) -> Result<u64, Error> {
-        let handle = match &self.place.way {
-            Way::Client(client) => client.put_parts(type_name, parts, patience)?,
-            Way::Store(store) => {
+        let handle = match &self.place.route {
+            Route::Client(client) => client.put_parts(type_name, parts, patience)?,
+            Route::Store(store) => {
                 let len = parts.iter().map(|part| part.len()).sum();
                 store.put_with(type_name, len, |mut into| {
                     for part in parts {
@@ -121,7 +121,7 @@ impl Publisher {
         };
         self.publish_with(&handle, true, patience).inspect_err(|_| {
             // If the entry exists nevertheless, subscribers skip it.
-            self.place.way.evict(&handle);
+            self.place.route.evict(&handle);
         })
     }
 
@@ -144,12 +144,14 @@ impl Publisher {
         asked.u64(self.id).u8(is_owned.into()).bytes(&bytes);
         let mut nap = Nap::default();
         loop {
-            match self.place.ask(&asked, handle.number(), patience)? {
-                Answer::Done(fields) => {
-                    return Reader(&fields).u64().ok_or_else(|| self.place.way.malformed());
+            match self.place.exchange(&asked, handle.number(), patience)? {
+                TopicReply::Done(fields) => {
+                    return Reader(&fields).u64().ok_or_else(|| self.place.route.malformed());
                 }
-                Answer::Wait(wait) => {
-                    if self.overflow == Overflow::Refuse || !self.place.way.sleep(wait, &mut nap, patience)? {
+                TopicReply::Wait(wait) => {
+                    if self.overflow == Overflow::Refuse
+                        || !self.place.route.sleep(wait, &mut nap, patience)?
+                    {
                         return Err(self.place.fault(StreamFault::Full));
                     }
                 }
@@ -163,7 +165,7 @@ impl Publisher {
     /// # Errors
     /// [`Error::TimedOut`], [`Error::Link`].
     pub fn finish(mut self) -> Result<(), Error> {
-        self.finish_with(&mut self.place.way.patience())
+        self.finish_with(&mut self.place.route.patience())
     }
 
     /// As [`Publisher::finish`], with a time limit or a check of the caller's. Finishing again does nothing.
@@ -178,7 +180,7 @@ impl Publisher {
         asked.u64(self.id).u8(1);
         // The request is on its way, whatever the outcome.
         self.is_open = false;
-        self.place.ask(&asked, 0, patience).map(drop)
+        self.place.exchange(&asked, 0, patience).map(drop)
     }
 }
 
@@ -187,7 +189,7 @@ impl Drop for Publisher {
         if self.is_open {
             let mut asked = request(StreamOp::Finish);
             asked.u64(self.id).u8(0);
-            self.place.way.tell(&asked);
+            self.place.route.notify(&asked);
         }
     }
 }
@@ -199,7 +201,7 @@ impl Client {
     /// [`Error::Stream`] with [`StreamFault::Name`], [`StreamFault::Capacity`], [`StreamFault::Differs`] or a bound;
     /// [`Error::Full`]; [`Error::TimedOut`], [`Error::Link`].
     pub fn publisher(&self, topic: &str, options: PublisherOptions) -> Result<Publisher, Error> {
-        Publisher::open(Way::Client(self.clone()), topic, options)
+        Publisher::open(Route::Client(self.clone()), topic, options)
     }
 
     /// Discards a topic that has neither publishers nor subscribers, and evicts the objects that it owns. Use it for a
@@ -208,7 +210,7 @@ impl Client {
     /// # Errors
     /// [`StreamFault::InUse`] in [`Error::Stream`]; [`Error::TimedOut`], [`Error::Link`].
     pub fn discard_topic(&self, topic: &str) -> Result<bool, Error> {
-        Way::Client(self.clone()).discard(topic)
+        Route::Client(self.clone()).discard(topic)
     }
 }
 
@@ -218,7 +220,7 @@ impl Store {
     /// # Errors
     /// As [`Client::publisher`].
     pub fn publisher(&self, topic: &str, options: PublisherOptions) -> Result<Publisher, Error> {
-        Publisher::open(Way::Store(self.clone()), topic, options)
+        Publisher::open(Route::Store(self.clone()), topic, options)
     }
 
     /// As [`Client::discard_topic`].
@@ -226,6 +228,6 @@ impl Store {
     /// # Errors
     /// [`StreamFault::InUse`] in [`Error::Stream`].
     pub fn discard_topic(&self, topic: &str) -> Result<bool, Error> {
-        Way::Store(self.clone()).discard(topic)
+        Route::Store(self.clone()).discard(topic)
     }
 }

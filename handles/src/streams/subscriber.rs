@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::client::Client;
-use crate::error::Error;
-use crate::wire::handle::Handle;
 use crate::client::patience::Patience;
+use crate::error::Error;
 use crate::owner::store::Store;
+use crate::wire::handle::Handle;
 use crate::wire::requests::{MAX_RELEASES, Reader, Writer};
 
-use crate::streams::path::{Answer, Nap, Place, Way};
+use crate::streams::path::{Nap, Place, Route, TopicReply};
 use crate::streams::wire::{END, ITEM, PUBLISHER_GONE, StreamOp, request};
 use crate::streams::{StreamFault, SubscriberOptions};
 
@@ -107,18 +107,18 @@ impl Subscription {
             len >= LARGE || released.len() >= MAX_RELEASES || self.has_left.load(Ordering::Relaxed)
         };
         if is_due {
-            self.tell_releases();
+            self.send_all_releases();
         }
     }
 
-    fn tell_releases(&self) {
+    fn send_all_releases(&self) {
         loop {
             let mut asked = request(StreamOp::Release);
             asked.u64(self.id);
             if self.add_releases(&mut asked).is_empty() {
                 return;
             }
-            self.place.way.tell(&asked);
+            self.place.route.notify(&asked);
         }
     }
 
@@ -135,23 +135,23 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.tell_releases();
+        self.send_all_releases();
     }
 }
 
 impl Subscriber {
-    fn new(way: Way, topic: &str, options: &SubscriberOptions) -> Result<Subscriber, Error> {
-        let place = Place::new(way, topic)?;
+    fn new(route: Route, topic: &str, options: &SubscriberOptions) -> Result<Subscriber, Error> {
+        let place = Place::new(route, topic)?;
         let mut asked = request(StreamOp::Subscribe);
         asked.text(topic).u8(options.from_oldest.into()).bytes(&options.publishers.to_le_bytes());
-        let made = match place.ask(&asked, 0, &mut place.way.patience())? {
-            Answer::Done(fields) => {
+        let made = match place.exchange(&asked, 0, &mut place.route.patience())? {
+            TopicReply::Done(fields) => {
                 let mut fields = Reader(&fields);
                 fields.u64().zip(fields.u64())
             }
-            Answer::Wait(_) => None,
+            TopicReply::Wait(_) => None,
         };
-        let (id, next) = made.ok_or_else(|| place.way.malformed())?;
+        let (id, next) = made.ok_or_else(|| place.route.malformed())?;
         let (released, has_left) = (Mutex::default(), AtomicBool::new(false));
         Ok(Subscriber { shared: Arc::new(Subscription { place, id, released, has_left }), next, lost: 0 })
     }
@@ -182,14 +182,14 @@ impl Subscriber {
             asked.u64(shared.id);
             let released = shared.add_releases(&mut asked);
             asked.u64(self.next);
-            let answer = shared.place.ask(&asked, 0, patience).inspect_err(|_| {
+            let answer = shared.place.exchange(&asked, 0, patience).inspect_err(|_| {
                 // The request may not have been sent. A second release of an item has no effect.
                 shared.released.lock().unwrap_or_else(PoisonError::into_inner).extend(released);
             });
             match answer? {
-                Answer::Done(fields) => return self.entry(Reader(&fields)),
-                Answer::Wait(wait) => {
-                    if !shared.place.way.sleep(wait, &mut nap, patience)? {
+                TopicReply::Done(fields) => return self.entry(Reader(&fields)),
+                TopicReply::Wait(wait) => {
+                    if !shared.place.route.sleep(wait, &mut nap, patience)? {
                         return Err(shared.place.fault(StreamFault::NoEntry(patience.timeout)));
                     }
                 }
@@ -199,7 +199,7 @@ impl Subscriber {
 
     fn entry(&mut self, mut fields: Reader<'_>) -> Result<Option<Item>, Error> {
         let shared = Arc::clone(&self.shared);
-        let malformed = || shared.place.way.malformed();
+        let malformed = || shared.place.route.malformed();
         let (kind, lost) = fields.u8().zip(fields.u64()).ok_or_else(malformed)?;
         let lost_now = lost.saturating_sub(std::mem::replace(&mut self.lost, lost));
         if kind == END {
@@ -226,10 +226,10 @@ impl Subscriber {
 impl Drop for Subscriber {
     fn drop(&mut self) {
         self.shared.has_left.store(true, Ordering::Relaxed);
-        self.shared.tell_releases();
+        self.shared.send_all_releases();
         let mut asked = request(StreamOp::Unsubscribe);
         asked.u64(self.shared.id).u64(self.next);
-        self.shared.place.way.tell(&asked);
+        self.shared.place.route.notify(&asked);
     }
 }
 
@@ -239,7 +239,7 @@ impl Client {
     /// # Errors
     /// [`Error::Stream`] with [`StreamFault::Name`] or a bound; [`Error::Full`]; [`Error::TimedOut`], [`Error::Link`].
     pub fn subscribe(&self, topic: &str, options: SubscriberOptions) -> Result<Subscriber, Error> {
-        Subscriber::new(Way::Client(self.clone()), topic, &options)
+        Subscriber::new(Route::Client(self.clone()), topic, &options)
     }
 }
 
@@ -249,6 +249,6 @@ impl Store {
     /// # Errors
     /// As [`Client::subscribe`].
     pub fn subscribe(&self, topic: &str, options: SubscriberOptions) -> Result<Subscriber, Error> {
-        Subscriber::new(Way::Store(self.clone()), topic, &options)
+        Subscriber::new(Route::Store(self.clone()), topic, &options)
     }
 }

@@ -4,17 +4,17 @@
 
 use std::sync::{Arc, MutexGuard};
 
-use farjump::objects::Answer;
+use farjump::objects::RequestState;
 
 use crate::error::Error;
-use crate::wire::refusal::{NoMemory, Refusal};
 use crate::owner::shared::Shared;
 use crate::owner::table::{Source, Table};
 use crate::owner::topics::Topics;
+use crate::wire::refusal::{NoMemory, Refusal};
 use crate::wire::requests::{MAX_RELEASES, Reader, Status, Writer};
 
-use crate::streams::{Overflow, PublisherOptions, StreamFault, SubscriberOptions};
 use crate::owner::topic::{Next, Published, Refused, Wait};
+use crate::streams::{Overflow, PublisherOptions, StreamFault, SubscriberOptions};
 
 /// The requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,31 +71,31 @@ pub(crate) fn request(op: StreamOp) -> Writer {
 }
 
 /// Carries out a request whose operation was read, and writes the reply. Returns `None` if the request is malformed.
-pub(crate) fn answer<'t>(
+pub(crate) fn respond<'t>(
     shared: &'t Arc<Shared>,
     table: impl FnOnce() -> MutexGuard<'t, Table>,
     source: Source,
     op: StreamOp,
     fields: Reader<'_>,
     reply: &mut Writer,
-) -> Option<Answer> {
+) -> Option<RequestState> {
     reply.0.clear();
     // Wherever both are locked, the topics are locked before the table.
     let mut topics = shared.topics();
     let mut table = table();
     let answered = done(&mut topics, &mut table, source, op, fields, reply);
-    topics.go_on(&mut table);
+    topics.continue_work(&mut table);
     let answered = answered?;
     if let Err(refused) = answered {
         reply.0.clear();
         if let Refused::NoMemory(none) = &refused
-            && let Some(answer) = none.goes_on()
+            && let Some(answer) = none.retry()
         {
             return Some(answer);
         }
         refuse(refused, reply);
     }
-    Some(Answer::Done)
+    Some(RequestState::Done)
 }
 
 fn flag(fields: &mut Reader<'_>) -> Option<bool> {
@@ -260,7 +260,7 @@ pub(crate) fn outcome<'a>(reply: &'a [u8], topic: &str, number: u64) -> Option<R
         Status::WrongKey => Err(Error::WrongKey { number }),
         Status::NotReserved => Err(Error::NotReserved { number }),
         Status::Lost => Err(Error::Gone { number, why: crate::error::GoneWhy::Lost }),
-        Status::SourceFull => Err(Error::SourceFull { asked: fields.u64()? }),
+        Status::SourceFull => Err(Error::SourceFull { requested: fields.u64()? }),
         Status::Full => Err(NoMemory::read(&mut fields)?.into()),
         Status::Unset => return None,
     })

@@ -1,6 +1,6 @@
 //! The reasons why a store refuses a request.
 
-use farjump::objects::Answer;
+use farjump::objects::RequestState;
 
 use crate::error::Error;
 use crate::wire::requests::{MAX_TEXT, Reader, Status, Writer};
@@ -37,7 +37,7 @@ pub(crate) enum Lack {
 /// A request for memory that failed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct NoMemory {
-    pub(crate) asked: u64,
+    pub(crate) requested: u64,
     pub(crate) used: u64,
     pub(crate) capacity: u64,
     pub(crate) largest: u64,
@@ -52,12 +52,12 @@ pub(crate) struct NoMemory {
 
 impl From<NoMemory> for Error {
     fn from(none: NoMemory) -> Error {
-        let NoMemory { asked, used, capacity, largest, quarantined, keepers, file_failed, lack } = none;
+        let NoMemory { requested, used, capacity, largest, quarantined, keepers, file_failed, lack } = none;
         match lack {
-            Lack::OfSource => Error::SourceFull { asked },
+            Lack::OfSource => Error::SourceFull { requested },
             Lack::Memory | Lack::OfTurn | Lack::OfFile => {
                 let keepers = keepers.into();
-                Error::Full { asked, used, capacity, largest, quarantined, keepers, file_failed }
+                Error::Full { requested, used, capacity, largest, quarantined, keepers, file_failed }
             }
         }
     }
@@ -70,10 +70,10 @@ impl NoMemory {
     }
 
     /// Returns when to make the request again, if the store makes space or reads its file.
-    pub(crate) fn goes_on(&self) -> Option<Answer> {
+    pub(crate) fn retry(&self) -> Option<RequestState> {
         match self.lack {
-            Lack::OfTurn => Some(Answer::GoOn),
-            Lack::OfFile => Some(Answer::Wait),
+            Lack::OfTurn => Some(RequestState::Continue),
+            Lack::OfFile => Some(RequestState::Wait),
             Lack::Memory | Lack::OfSource => None,
         }
     }
@@ -81,9 +81,9 @@ impl NoMemory {
     /// Writes the failure as a reply.
     pub(crate) fn write<'w>(&self, reply: &'w mut Writer) -> &'w mut Writer {
         if self.lack == Lack::OfSource {
-            return reply.u8(Status::SourceFull as u8).u64(self.asked);
+            return reply.u8(Status::SourceFull as u8).u64(self.requested);
         }
-        reply.u8(Status::Full as u8).u64(self.asked).u64(self.used).u64(self.capacity).u64(self.largest);
+        reply.u8(Status::Full as u8).u64(self.requested).u64(self.used).u64(self.capacity).u64(self.largest);
         let end =
             (0..=self.keepers.len().min(MAX_TEXT)).rev().find(|end| self.keepers.is_char_boundary(*end));
         reply.u64(self.quarantined).text(&self.keepers[..end.unwrap_or(0)]).u8(self.file_failed.into())
@@ -91,13 +91,14 @@ impl NoMemory {
 
     /// Reads the fields of a reply behind [`Status::Full`].
     pub(crate) fn read(fields: &mut Reader<'_>) -> Option<NoMemory> {
-        let (asked, used, capacity, largest) = (fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?);
+        let (requested, used, capacity, largest) =
+            (fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?);
         let (quarantined, keepers) = (fields.u64()?, fields.text()?);
         // The owner may be any process, and the error is for a terminal.
         let keepers = keepers.chars().filter(|letter| !letter.is_control()).collect::<String>().into();
         let file_failed = fields.u8()? != 0;
         Some(NoMemory {
-            asked,
+            requested,
             used,
             capacity,
             largest,

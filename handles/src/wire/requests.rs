@@ -100,12 +100,12 @@ pub(crate) enum Status {
     WrongKey = 2,
     /// The object has no contents yet. `offset u64` of the word that changes when it gets them.
     Unset = 3,
-    /// `asked u64, used u64, capacity u64, largest u64, quarantined u64`, a text that names the processes that keep the
+    /// `requested u64, used u64, capacity u64, largest u64, quarantined u64`, a text that names the processes that keep the
     /// bytes in quarantine, and `1 u8` if the store's file could not be written.
     Full = 4,
     /// The object was not reserved.
     NotReserved = 5,
-    /// The source may take no more of the owner's memory. `asked u64`.
+    /// The source may take no more of the owner's memory. `requested u64`.
     SourceFull = 6,
     /// The object cannot be read from the store's file.
     Lost = 7,

@@ -10,7 +10,7 @@ use farjump_handles::{
     Client, Error, Handle, Patience, PublisherOptions, Service, Store, StreamFault, SubscriberOptions,
 };
 
-use crate::support::Answering;
+use crate::support::Responding;
 
 /// An owner whose target replies only while a test polls it.
 struct Owner {
@@ -138,7 +138,7 @@ fn a_put_given_up_at_commit_is_removed_but_sets_complete() {
     let (is_committing, has_given_up) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     // The owner replies to a commit after its caller has stopped waiting.
     let (committing, given_up) = (Arc::clone(&is_committing), Arc::clone(&has_given_up));
-    let answer = move |service: &mut Service, source, request: Request<'_>, reply: &mut Vec<u8>, limit| {
+    let respond = move |service: &mut Service, source, request: Request<'_>, reply: &mut Vec<u8>, limit| {
         const COMMIT: u8 = 4;
         let mut op = [0];
         request.copy_to(0, &mut op);
@@ -152,7 +152,7 @@ fn a_put_given_up_at_commit_is_removed_but_sets_complete() {
         }
         service.request(source, request, reply, limit)
     };
-    let mut owner = Owner::serving(true, |service| Answering { service, answer });
+    let mut owner = Owner::serving(true, |service| Responding { service, respond });
     let give_up_at_commit =
         |owner: &mut Owner, act: fn(&Client, &Handle, &mut Patience<'_>) -> Result<(), Error>| {
             let reserved = owner.polled(|client| client.reserve("").unwrap());

@@ -8,7 +8,7 @@ use farjump::objects::{ObjectState, Objects, Request};
 use farjump::{Key, Target, TargetThread};
 use farjump_handles::{Client, Error, GoneWhy, Handle, Patience, Service, Store};
 
-use crate::support::Answering;
+use crate::support::Responding;
 
 /// A store at a target of its own, with the address and the key for its clients.
 struct Owner {
@@ -52,7 +52,7 @@ impl Owner {
 }
 
 /// Every path of bytes: mapped, through frames of shared memory, through a stream.
-fn ways() -> [(Owner, Client); 3] {
+fn all_paths() -> [(Owner, Client); 3] {
     let mapped = Owner::over("shm", 64 << 20);
     let through = Owner::over("shm", 64 << 20);
     let stream = Owner::over("tcp", 64 << 20);
@@ -85,7 +85,7 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 
 #[test]
 fn objects_of_any_length_read_back_as_put_over_every_transport() {
-    for (index, (owner, client)) in ways().into_iter().enumerate() {
+    for (index, (owner, client)) in all_paths().into_iter().enumerate() {
         assert_eq!(client.mapping().is_ok(), index == 0, "{:?}", client.mapping());
         for len in [0, 1, 40, 1024, 1025, 4096, 300_000, 3 << 20] {
             let contents = bytes(len, len as u64);
@@ -182,7 +182,7 @@ fn wrong_keys_and_foreign_handles_have_different_errors() {
 
 #[test]
 fn a_reserved_object_is_waited_for_set_and_set_again() {
-    for (owner, client) in ways() {
+    for (owner, client) in all_paths() {
         let handle = client.reserve("later").unwrap();
         assert!(client.exists(&handle).unwrap());
         assert!(matches!(client.get(&handle), Err(Error::Unset { .. })));
@@ -225,7 +225,7 @@ fn a_reserved_object_is_waited_for_set_and_set_again() {
 
 #[test]
 fn a_wait_for_an_object_fails_when_it_is_evicted() {
-    for (owner, client) in ways() {
+    for (owner, client) in all_paths() {
         let handle = owner.store.reserve("").unwrap();
         let given = handle.clone();
         let waits = std::thread::spawn(move || client.wait(&given, &mut soon()).map(drop));
@@ -407,7 +407,7 @@ fn a_client_follows_no_false_offset_outside_the_owners_memory() {
         let claims = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&claims);
         // The offset of each claim's reply is changed: of an object, or of the word to wait for.
-        let answer =
+        let respond =
             move |service: &mut Service, source, request: Request<'_>, reply: &mut Vec<u8>, limit| {
                 const CLAIM: u8 = 5;
                 let mut op = [0];
@@ -422,7 +422,7 @@ fn a_client_follows_no_false_offset_outside_the_owners_memory() {
                 reply[at..at + 8].copy_from_slice(&offset.to_le_bytes());
                 Ok(answered)
             };
-        let liar = Answering { service: store.service(), answer };
+        let liar = Responding { service: store.service(), respond };
         let _target = Target::listen(&address).objects(liar).build().unwrap().spawn().unwrap();
         let client = Client::connect(&address).unwrap();
         let reserved = client.reserve("").unwrap();

@@ -4,27 +4,27 @@ use std::fmt;
 use std::sync::Arc;
 
 use farjump::objects::{
-    Answer, Bell, Lender, Lent, LingeringPeer, ObjectError, ObjectPage, Objects, Region, Request,
+    Bell, Lender, Lent, LingeringPeer, ObjectError, ObjectPage, Objects, Region, Request, RequestState,
     SourceMemory,
 };
 use farjump_handles::Service;
 
-/// A service that passes its requests, and itself, to `answer`. Everything else is the service's.
-pub(crate) struct Answering<F> {
+/// A service that passes its requests, and itself, to `respond`. Everything else is the service's.
+pub(crate) struct Responding<F> {
     pub(crate) service: Service,
-    pub(crate) answer: F,
+    pub(crate) respond: F,
 }
 
-impl<F> fmt::Debug for Answering<F> {
+impl<F> fmt::Debug for Responding<F> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Answering").field("service", &self.service).finish_non_exhaustive()
+        out.debug_struct("Responding").field("service", &self.service).finish_non_exhaustive()
     }
 }
 
 // SAFETY: all pointers and descriptors are the service's, which learns of the end of each call.
-unsafe impl<F> Objects for Answering<F>
+unsafe impl<F> Objects for Responding<F>
 where
-    F: FnMut(&mut Service, u64, Request<'_>, &mut Vec<u8>, usize) -> Result<Answer, String> + Send,
+    F: FnMut(&mut Service, u64, Request<'_>, &mut Vec<u8>, usize) -> Result<RequestState, String> + Send,
 {
     fn listening(&mut self, address: &str) {
         self.service.listening(address);
@@ -44,8 +44,8 @@ where
         request: Request<'_>,
         reply: &mut Vec<u8>,
         limit: usize,
-    ) -> Result<Answer, String> {
-        (self.answer)(&mut self.service, source, request, reply, limit)
+    ) -> Result<RequestState, String> {
+        (self.respond)(&mut self.service, source, request, reply, limit)
     }
 
     fn resolve(&mut self, handle: Request<'_>) -> Result<Lent, ObjectError> {
@@ -72,8 +72,8 @@ where
         self.service.region(may_write)
     }
 
-    fn go_on(&mut self) -> bool {
-        self.service.go_on()
+    fn continue_work(&mut self) -> bool {
+        self.service.continue_work()
     }
 
     fn list(&mut self, from: u64, most: usize) -> ObjectPage {

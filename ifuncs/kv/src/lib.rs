@@ -24,7 +24,7 @@
 #![no_std]
 #![deny(missing_docs)]
 
-mod answers;
+mod call;
 mod cursors;
 mod fault;
 mod imports;
@@ -33,7 +33,7 @@ mod replies;
 use core::ffi::c_int;
 use core::marker::PhantomData;
 
-pub use answers::{Text, Word};
+pub use call::{Text, Word};
 pub use cursors::{Entries, Entry, Names, Pairs, Scores};
 pub use fault::Fault;
 use imports as server;

@@ -5,12 +5,12 @@ use core::panic::PanicInfo;
 use crate::fail;
 
 /// Longest text sent, in bytes; a longer one is cut.
-const ROOM: usize = 256;
+const TEXT_LEN: usize = 256;
 
 /// The panic handler of an ifunc: ends the call with `FILE:LINE: message`. A message that is not one constant
 /// string is left out, because assembling it would add the formatting machinery.
 pub fn panicked(info: &PanicInfo<'_>) -> ! {
-    let mut text = Text { bytes: [0; ROOM], len: 0 };
+    let mut text = Text { bytes: [0; TEXT_LEN], len: 0 };
     text.push("panicked at ");
     if let Some(location) = info.location() {
         text.push(location.file());
@@ -25,7 +25,7 @@ pub fn panicked(info: &PanicInfo<'_>) -> ! {
 }
 
 struct Text {
-    bytes: [u8; ROOM],
+    bytes: [u8; TEXT_LEN],
     len: usize,
 }
 
@@ -66,7 +66,7 @@ mod tests {
     use std::string::String;
 
     fn text() -> Text {
-        Text { bytes: [0; ROOM], len: 0 }
+        Text { bytes: [0; TEXT_LEN], len: 0 }
     }
 
     #[test]
@@ -82,11 +82,11 @@ mod tests {
     fn a_long_text_is_cut_at_a_whole_character() {
         let mut text = text();
         text.push("x");
-        text.push(&"ä".repeat(ROOM));
-        assert_eq!(text.as_str(), String::from("x") + &"ä".repeat(ROOM / 2 - 1));
+        text.push(&"ä".repeat(TEXT_LEN));
+        assert_eq!(text.as_str(), String::from("x") + &"ä".repeat(TEXT_LEN / 2 - 1));
         text.push("yy");
-        assert_eq!(text.as_str().len(), ROOM);
+        assert_eq!(text.as_str().len(), TEXT_LEN);
         text.push("more");
-        assert_eq!(text.as_str().len(), ROOM);
+        assert_eq!(text.as_str().len(), TEXT_LEN);
     }
 }

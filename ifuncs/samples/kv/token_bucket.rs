@@ -36,9 +36,9 @@ fn take(payload: &[u8], kv: &mut Kv) -> Result<(), Fault> {
     let time = kv.integer_text(now as i64);
     kv.command([b"HSET", &key, b"tokens", &left, b"time", &time])?;
     kv.expire(&key, ((most / rate * 1000.0) as i64).saturating_add(1))?;
-    kv.answer_array(2)?;
-    kv.answer_integer(is_taken.into())?;
-    kv.answer_string(&left)
+    kv.reply_array(2)?;
+    kv.reply_integer(is_taken.into())?;
+    kv.reply_string(&left)
 }
 
 fn argument(kv: &Kv, index: usize) -> f64 {

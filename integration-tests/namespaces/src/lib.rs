@@ -29,19 +29,19 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// One of the two namespaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Side {
+pub enum Namespace {
     /// 10.77.0.1.
     Left,
     /// 10.77.0.2.
     Right,
 }
 
-impl Side {
+impl Namespace {
     /// The address of its end of the cable.
     pub const fn address(self) -> &'static str {
         match self {
-            Side::Left => "10.77.0.1",
-            Side::Right => "10.77.0.2",
+            Namespace::Left => "10.77.0.1",
+            Namespace::Right => "10.77.0.2",
         }
     }
 }
@@ -77,7 +77,7 @@ impl Namespaces {
     /// Those of [`Namespaces::new`].
     pub fn delayed(delay: Duration) -> Result<Namespaces, String> {
         let mut made = Namespaces::unjoined()?;
-        let [left, right] = [Side::Left, Side::Right].map(|side| made.file(side));
+        let [left, right] = [Namespace::Left, Namespace::Right].map(|side| made.file(side));
         made.relay = Some(Relay::start([&left, &right], DEVICE, delay)?);
         for name in &made.names {
             // A queue as long as a window: a plain cable blocks its sender instead.
@@ -112,7 +112,7 @@ impl Namespaces {
 
     /// Assigns the devices' addresses.
     fn set_up(&self) -> Result<(), String> {
-        for (name, side) in self.names.iter().zip([Side::Left, Side::Right]) {
+        for (name, side) in self.names.iter().zip([Namespace::Left, Namespace::Right]) {
             ip(&["-n", name, "addr", "add", &format!("{}/24", side.address()), "dev", DEVICE])?;
             ip(&["-n", name, "link", "set", "lo", "up"])?;
             ip(&["-n", name, "link", "set", DEVICE, "up"])?;
@@ -141,12 +141,12 @@ impl Namespaces {
 
     /// The words that, before a program and its arguments, run it in one of the namespaces, with the namespace's
     /// devices in `/sys`.
-    pub fn launcher(&self, side: Side) -> Vec<String> {
+    pub fn launcher(&self, side: Namespace) -> Vec<String> {
         ["ip", "netns", "exec", self.name(side)].map(str::to_owned).into()
     }
 
     /// A command that runs `program` in one of the namespaces.
-    pub fn command(&self, side: Side, program: impl AsRef<OsStr>) -> Command {
+    pub fn command(&self, side: Namespace, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", self.name(side)]).arg(program);
         command
@@ -156,7 +156,7 @@ impl Namespaces {
     ///
     /// # Errors
     /// The output of `ip`.
-    pub fn pull(&self, side: Side) -> Result<(), String> {
+    pub fn pull(&self, side: Namespace) -> Result<(), String> {
         ip(&["-n", self.name(side), "link", "set", DEVICE, "down"]).map(drop)
     }
 
@@ -181,7 +181,7 @@ impl Namespaces {
     ///
     /// # Errors
     /// When the number cannot be read.
-    pub fn received(&self, side: Side) -> Result<u64, String> {
+    pub fn received(&self, side: Namespace) -> Result<u64, String> {
         let counter = format!("/sys/class/net/{DEVICE}/statistics/rx_bytes");
         let output = self.command(side, "cat").arg(counter).output().map_err(|error| error.to_string())?;
         let text = String::from_utf8_lossy(&output.stdout);
@@ -189,11 +189,11 @@ impl Namespaces {
     }
 
     /// The file of one of the namespaces, through which a process enters it (setns(2)).
-    pub fn file(&self, side: Side) -> PathBuf {
+    pub fn file(&self, side: Namespace) -> PathBuf {
         Path::new(NAMED).join(self.name(side))
     }
 
-    fn name(&self, side: Side) -> &str {
+    fn name(&self, side: Namespace) -> &str {
         &self.names[side as usize]
     }
 }
@@ -251,9 +251,9 @@ mod tests {
     fn refused(namespaces: &Namespaces) -> Duration {
         let begun = Instant::now();
         // No process listens there: the refusal comes back over the same cable.
-        let script = format!("exec 3<>/dev/tcp/{}/9", Side::Right.address());
+        let script = format!("exec 3<>/dev/tcp/{}/9", Namespace::Right.address());
         let tried =
-            namespaces.command(Side::Left, "bash").args(["-c", &script]).stderr(Stdio::null()).status();
+            namespaces.command(Namespace::Left, "bash").args(["-c", &script]).stderr(Stdio::null()).status();
         assert!(!tried.expect("there is a shell").success());
         begun.elapsed()
     }
@@ -266,9 +266,9 @@ mod tests {
             Err(why) => return println!("skipped: {why}"),
         };
         assert!(refused(&namespaces) >= 2 * delay);
-        let received = namespaces.received(Side::Left).unwrap();
+        let received = namespaces.received(Namespace::Left).unwrap();
         assert_ne!(received, 0, "the refusal came by another way");
-        let [left, right] = [Side::Left, Side::Right].map(|side| namespaces.file(side));
+        let [left, right] = [Namespace::Left, Namespace::Right].map(|side| namespaces.file(side));
         drop(namespaces);
         assert!(!left.exists() && !right.exists());
     }

@@ -19,7 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// Most bytes on their way in one direction: a device's queue holds later ones, and drops the rest.
-const UNDER_WAY: usize = 64 << 20;
+const MAX_IN_FLIGHT: usize = 64 << 20;
 /// The longest packet, with the header before it.
 const LONGEST: usize = (64 << 10) + 64;
 /// Packets taken at a time.
@@ -110,7 +110,7 @@ fn pass(mut from: &File, mut to: &File, delay: Duration, over: &AtomicBool) {
     let mut space = vec![0; LONGEST];
     while !over.load(Relaxed) {
         let mut taken = 0;
-        while taken < AT_A_TIME && bytes < UNDER_WAY {
+        while taken < AT_A_TIME && bytes < MAX_IN_FLIGHT {
             // A device that is down has no packets, and returns an error.
             let Ok(len) = from.read(&mut space) else { break };
             bytes += len;
@@ -129,7 +129,7 @@ fn pass(mut from: &File, mut to: &File, delay: Duration, over: &AtomicBool) {
         }
         let due = under_way.front().map_or(NAP, |(due, _)| due.saturating_duration_since(now).min(NAP));
         let wait = Timespec { tv_sec: 0, tv_nsec: due.as_nanos() as i64 };
-        let full = bytes >= UNDER_WAY;
+        let full = bytes >= MAX_IN_FLIGHT;
         let mut devices = [PollFd::new(&from, if full { PollFlags::empty() } else { PollFlags::IN })];
         // Both are checked again, interrupted or not.
         let _ = poll(&mut devices, Some(&wait));

@@ -10,7 +10,7 @@ use crate::target::Played;
 use crate::{Done, Skip};
 
 pub(crate) fn down(backend: &str) -> Done {
-    let machine = Machine::to_break()?;
+    let machine = Machine::breakable()?;
     let beside = std::env::current_exe().unwrap().with_file_name("farjump");
     if !beside.exists() {
         return Err(Skip(format!("there is no {}", beside.display())));

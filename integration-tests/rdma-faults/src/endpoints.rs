@@ -15,7 +15,7 @@ pub(crate) const REGION: usize = 1 << 16;
 pub(crate) const FRAMES: usize = 4096;
 
 /// A connected endpoint of either backend.
-pub(crate) enum End {
+pub(crate) enum ConnectedEndpoint {
     Written { local: Box<dyn LocalMemory>, remote: Box<dyn RemoteMemory> },
     Sent(Box<dyn Messages>),
 }
@@ -38,22 +38,22 @@ pub(crate) fn open(backend: &str) -> Box<dyn UnconnectedEndpoint> {
 ///
 /// # Panics
 /// If the backend refuses.
-pub(crate) fn connect(opening: Box<dyn UnconnectedEndpoint>, address: Address) -> End {
+pub(crate) fn connect(opening: Box<dyn UnconnectedEndpoint>, address: Address) -> ConnectedEndpoint {
     match opening.connect(address, 10_000).unwrap_or_else(|error| panic!("{error}")) {
-        Endpoint::OneSided { local, remote } => End::Written { local, remote },
-        Endpoint::TwoSided(messages) => End::Sent(messages),
+        Endpoint::OneSided { local, remote } => ConnectedEndpoint::Written { local, remote },
+        Endpoint::TwoSided(messages) => ConnectedEndpoint::Sent(messages),
     }
 }
 
 /// Two endpoints. The first gets the second's address as changed by `lie`.
-pub(crate) fn pair(backend: &str, lie: impl FnOnce(Address) -> Address) -> [End; 2] {
+pub(crate) fn pair(backend: &str, lie: impl FnOnce(Address) -> Address) -> [ConnectedEndpoint; 2] {
     let (one, other) = (open(backend), open(backend));
     let (of_one, of_other) = (one.address().try_to_owned().unwrap(), other.address().try_to_owned().unwrap());
     [connect(one, lie(of_other)), connect(other, of_one)]
 }
 
 /// Two endpoints with each other's true addresses.
-pub(crate) fn honest(backend: &str) -> [End; 2] {
+pub(crate) fn honest(backend: &str) -> [ConnectedEndpoint; 2] {
     pair(backend, |address| address)
 }
 
@@ -66,17 +66,17 @@ pub(crate) fn line(number: u64) -> [u8; 64] {
     line
 }
 
-impl End {
+impl ConnectedEndpoint {
     /// Sends the line of frame `number`, to its own slot if there are slots. Returns `false` if there is no credit.
     pub(crate) fn send(&mut self, number: u64) -> Result<bool, TransportError> {
         let line = line(number);
         let sent = match self {
-            End::Written { remote, .. } => {
+            ConnectedEndpoint::Written { remote, .. } => {
                 let places = (REGION - FRAMES) / line.len();
                 let at = FRAMES + number as usize % places * line.len();
                 remote.put(at, &line, number)
             }
-            End::Sent(messages) => messages.reserve(line.len()).and_then(|space| {
+            ConnectedEndpoint::Sent(messages) => messages.reserve(line.len()).and_then(|space| {
                 // SAFETY: `reserve` lent `line.len()` bytes.
                 unsafe { space.as_ptr().copy_from_nonoverlapping(line.as_ptr(), line.len()) };
                 messages.commit(line.len(), number)
@@ -92,13 +92,13 @@ impl End {
     /// Lets the backend make progress in both directions.
     pub(crate) fn work(&mut self) -> Result<(), TransportError> {
         match self {
-            End::Written { local, remote } => {
+            ConnectedEndpoint::Written { local, remote } => {
                 remote.progress()?;
                 // An endpoint that polls its memory for frames checks the device only before it sleeps.
                 local.before_sleep().map(drop)?;
                 local.after_sleep()
             }
-            End::Sent(messages) => {
+            ConnectedEndpoint::Sent(messages) => {
                 messages.arm().map(drop)?;
                 messages.disarm()
             }
@@ -108,7 +108,7 @@ impl End {
     /// Returns whether frame `number` has arrived. Takes it if it is a message.
     pub(crate) fn has(&mut self, number: u64) -> Result<bool, TransportError> {
         match self {
-            End::Written { local, .. } => {
+            ConnectedEndpoint::Written { local, .. } => {
                 let places = (REGION - FRAMES) / 64;
                 let at = local.base().as_ptr().wrapping_add(FRAMES + number as usize % places * 64);
                 // SAFETY: inside the region, which belongs to the endpoint; the device may write it
@@ -116,7 +116,7 @@ impl End {
                 let found = unsafe { at.cast::<[u8; 64]>().read_volatile() };
                 Ok(found == line(number))
             }
-            End::Sent(messages) => {
+            ConnectedEndpoint::Sent(messages) => {
                 let Some(message) = messages.poll()? else { return Ok(false) };
                 let (start, len) = (message.start(), message.len());
                 // SAFETY: the message is lent until it is released.
@@ -131,11 +131,11 @@ impl End {
     /// Returns whether nothing was ever written into the region, or sent.
     pub(crate) fn is_untouched(&mut self) -> bool {
         match self {
-            End::Written { local, .. } => {
+            ConnectedEndpoint::Written { local, .. } => {
                 // SAFETY: the region belongs to the endpoint; the device may write it meanwhile.
                 (0..local.len()).all(|at| unsafe { local.base().as_ptr().add(at).read_volatile() } == 0)
             }
-            End::Sent(messages) => !matches!(messages.poll(), Ok(Some(_))),
+            ConnectedEndpoint::Sent(messages) => !matches!(messages.poll(), Ok(Some(_))),
         }
     }
 
@@ -151,7 +151,7 @@ impl End {
 }
 
 /// Sends one frame from `one` to `other` and waits until it has arrived.
-pub(crate) fn passes(one: &mut End, other: &mut End, number: u64) {
+pub(crate) fn passes(one: &mut ConnectedEndpoint, other: &mut ConnectedEndpoint, number: u64) {
     while !one.send(number).unwrap_or_else(|error| panic!("{error}")) {
         one.work().unwrap_or_else(|error| panic!("{error}"));
     }

@@ -8,14 +8,14 @@ use farjump_fixtures::forked::in_child;
 
 use crate::Done;
 use crate::helper::library;
-use crate::source::{FOREVER, LENGTHS, all_answered, link};
+use crate::source::{FOREVER, LENGTHS, check_replies, link};
 use crate::target::Played;
 
 pub(crate) fn forked(backend: &str) -> Done {
     let mut target = Played::start(backend);
     let counter = library("counter");
     let own = link(backend, &target.address).connect().unwrap();
-    all_answered(&own, &counter, 8);
+    check_replies(&own, &counter, 8);
     let before = target.count().0;
     let parent = process::id();
     let is_forked = |error: &Error| match error {
@@ -37,11 +37,11 @@ pub(crate) fn forked(backend: &str) -> Done {
         }
         drop(copy);
         let childs = link(backend, &target.address).connect().unwrap();
-        all_answered(&childs, &counter, 8);
+        check_replies(&childs, &counter, 8);
         is_refused
     });
     own.pending_from_raw(pending).unwrap().wait(FOREVER).unwrap();
-    all_answered(&own, &counter, 8);
+    check_replies(&own, &counter, 8);
     assert_eq!(target.count().0, before + 1 + 8 + 8);
     Ok(())
 }

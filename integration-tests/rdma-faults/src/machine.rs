@@ -33,7 +33,7 @@ pub(crate) struct Removed<'m> {
 
 impl Machine {
     /// This machine, if its device is a Soft-RoCE and this process is root, which may remove it.
-    pub(crate) fn to_break() -> Result<Machine, Skip> {
+    pub(crate) fn breakable() -> Result<Machine, Skip> {
         if !rustix::process::geteuid().is_root() {
             return Err(Skip("only root takes interfaces down".to_owned()));
         }
@@ -205,7 +205,7 @@ pub(crate) fn set_nodes(mode: u32) -> std::io::Result<()> {
 
 /// Repairs, as far as possible, the remains of a killed case: an interface that is down, closed nodes.
 pub(crate) fn mend() {
-    if let Ok(machine) = Machine::to_break() {
+    if let Ok(machine) = Machine::breakable() {
         // If either fails, the next case reports it.
         let _ = Command::new("ip").args(["link", "set", &machine.interface, "up"]).status();
         let _ = set_nodes(EVERYBODY);

@@ -37,7 +37,7 @@ fn address_in(folder: &TempDir) -> String {
 /// A device that repeats reads because their bytes are late. A repeated read must not reach a loan that has ended,
 /// because then the owner's device shuts the queue pair.
 pub(crate) fn repeated(backend: &str) -> Done {
-    let machine = Machine::to_break()?;
+    let machine = Machine::breakable()?;
     let (before, mut rounds) = (machine.repeated(), 0);
     while rounds < ROUNDS {
         let [one, other] = [open(backend), open(backend)];

@@ -58,7 +58,7 @@ impl Account {
 }
 
 /// Calls `counter` `count` times with payloads of all lengths, and takes all replies.
-pub(crate) fn all_answered(link: &Link, counter: &Library, count: u64) {
+pub(crate) fn check_replies(link: &Link, counter: &Library, count: u64) {
     for number in 0..count {
         let len = LENGTHS[number as usize % LENGTHS.len()];
         let answer = link.inject(counter, &vec![1; len]).and_then(|call| call.wait(FOREVER));

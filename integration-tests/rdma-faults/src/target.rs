@@ -13,14 +13,15 @@ use crate::helper::{As, NOBODY, start, start_as};
 /// Longest sleep between checks for orders.
 const NAP: Duration = Duration::from_millis(20);
 /// Time that a handshake may stall: cases wait for its end.
-const MEETING: Duration = Duration::from_secs(3);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time for the rest of a frame. Emulated machines on busy processors take seconds for one of 300,000 bytes.
 const FRAME: Duration = Duration::from_secs(20);
 
 /// Plays a target whose `target_args` are a word in which functions count.
 pub(crate) fn play(backend: &str, address: &str) {
     let mut word = 0_u64;
-    let target = Target::listen(address).transport(backend).args(&mut word).handshake_timeout(MEETING);
+    let target =
+        Target::listen(address).transport(backend).args(&mut word).handshake_timeout(HANDSHAKE_TIMEOUT);
     let target = target.stall_timeout(FRAME).on_peer_gone(|peer, why| say(&format!("gone {peer}: {why}")));
     let mut target = match target.build() {
         Ok(target) => target,

@@ -12,21 +12,21 @@ use super::lock;
 pub(super) struct Registry<T> {
     /// First eight bytes of an address: the family and the version of its address.
     kind: [u8; 8],
-    ends: Mutex<BTreeMap<u64, Weak<T>>>,
+    endpoints: Mutex<BTreeMap<u64, Weak<T>>>,
     next: AtomicU64,
 }
 
 impl<T> Registry<T> {
     pub(super) const fn new(kind: [u8; 8]) -> Self {
-        Registry { kind, ends: Mutex::new(BTreeMap::new()), next: AtomicU64::new(1) }
+        Registry { kind, endpoints: Mutex::new(BTreeMap::new()), next: AtomicU64::new(1) }
     }
 
     /// Registers an endpoint, for as long as the returned value exists.
     pub(super) fn enter(&self, end: T) -> (u64, Arc<T>) {
         let (number, end) = (self.next.fetch_add(1, Relaxed), Arc::new(end));
-        let mut ends = lock(&self.ends);
-        ends.retain(|_, end| end.strong_count() > 0);
-        ends.insert(number, Arc::downgrade(&end));
+        let mut endpoints = lock(&self.endpoints);
+        endpoints.retain(|_, end| end.strong_count() > 0);
+        endpoints.insert(number, Arc::downgrade(&end));
         (number, end)
     }
 
@@ -44,7 +44,7 @@ impl<T> Registry<T> {
             .and_then(|number| <[u8; 8]>::try_from(number).ok())
             .map(u64::from_le_bytes)
             .ok_or_else(|| Cause::Address("it is not of this kind and version".into()))?;
-        lock(&self.ends)
+        lock(&self.endpoints)
             .get(&number)
             .and_then(Weak::upgrade)
             .ok_or_else(|| Cause::Address(format!("no end {number} is open in this process")))

@@ -23,7 +23,7 @@ const CUTS: usize = 6;
 /// Default number of puts in flight before the next one is refused as full.
 const QUEUE: usize = 32;
 
-static ENDS: Registry<End> = Registry::new(*b"fakeput1");
+static ENDPOINTS: Registry<FakeEndpoint> = Registry::new(*b"fakeput1");
 
 /// The fake's guarantee about the order of writes, and no more than that.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -117,7 +117,7 @@ impl Transport for FakeOneSided {
         }
         let region = SharedBlock::zeroed(len, PAGE)
             .ok_or_else(|| failed(Cause::System(format!("no memory for a region of {len} bytes"))))?;
-        let (number, end) = ENDS.enter(End {
+        let (number, endpoint) = ENDPOINTS.enter(FakeEndpoint {
             region: Arc::new(region),
             completions: Arc::default(),
             inbound: Mutex::new(None),
@@ -126,12 +126,20 @@ impl Transport for FakeOneSided {
         let seed = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(self.opened);
         self.opened += 1;
         let FakeOneSided { rule, queue, max_frame, ref shared, .. } = *self;
-        Ok(Box::new(UnconnectedFake { number, end, rule, seed, queue, max_frame, shared: shared.clone() }))
+        Ok(Box::new(UnconnectedFake {
+            number,
+            endpoint,
+            rule,
+            seed,
+            queue,
+            max_frame,
+            shared: shared.clone(),
+        }))
     }
 }
 
 /// The part of an endpoint that its peer reaches.
-struct End {
+struct FakeEndpoint {
     region: Arc<SharedBlock>,
     completions: Arc<AtomicU64>,
     /// The peer's pieces in flight to here, once it has connected.
@@ -156,7 +164,13 @@ struct SeededWire {
 }
 
 impl SeededWire {
-    fn new(rule: Rule, seed: u64, queue: usize, to: &End, shared: Arc<Shared>) -> Result<SeededWire, Cause> {
+    fn new(
+        rule: Rule,
+        seed: u64,
+        queue: usize,
+        to: &FakeEndpoint,
+        shared: Arc<Shared>,
+    ) -> Result<SeededWire, Cause> {
         let on_changed = move |Changed { at: offset, frame }| {
             shared.record(Violation::BytesChanged { offset, frame });
         };
@@ -224,7 +238,7 @@ impl InFlight for Mutex<SeededWire> {
 
 struct UnconnectedFake {
     number: u64,
-    end: Arc<End>,
+    endpoint: Arc<FakeEndpoint>,
     rule: Rule,
     seed: u64,
     queue: usize,
@@ -234,13 +248,13 @@ struct UnconnectedFake {
 
 impl UnconnectedEndpoint for UnconnectedFake {
     fn address(&self) -> LocalAddress<'_> {
-        ENDS.address(self.number)
+        ENDPOINTS.address(self.number)
     }
 
     fn connect(self: Box<Self>, peer: Address, _deadline_ms: u32) -> Result<Endpoint, TransportError> {
         let failed = |cause| TransportError::new(NAME, Operation::Connect, cause);
-        let to = ENDS.find(&peer).map_err(failed)?;
-        let UnconnectedFake { end, rule, seed, queue, max_frame, shared, .. } = *self;
+        let to = ENDPOINTS.find(&peer).map_err(failed)?;
+        let UnconnectedFake { endpoint, rule, seed, queue, max_frame, shared, .. } = *self;
         let wire =
             Arc::new(Mutex::new(SeededWire::new(rule, seed, queue, &to, shared.clone()).map_err(failed)?));
         let mut inbound = lock(&to.inbound);
@@ -258,9 +272,9 @@ impl UnconnectedEndpoint for UnconnectedFake {
     }
 }
 
-struct FakeLocal(Arc<End>);
+struct FakeLocal(Arc<FakeEndpoint>);
 
-// SAFETY: the block is page-aligned and zeroed when made, does not move, and lives as long as the `End` held
+// SAFETY: the block is page-aligned and zeroed when made, does not move, and lives as long as the `FakeEndpoint` held
 // here. Only the one connected peer writes to it besides core.
 unsafe impl LocalMemory for FakeLocal {
     fn base(&self) -> NonNull<u8> {
@@ -288,8 +302,8 @@ impl Drop for FakeLocal {
 }
 
 struct FakeRemote {
-    own: Arc<End>,
-    to: Arc<End>,
+    own: Arc<FakeEndpoint>,
+    to: Arc<FakeEndpoint>,
     wire: Arc<Mutex<SeededWire>>,
     rule: Rule,
     max_frame: usize,
@@ -320,7 +334,7 @@ impl FakeRemote {
     }
 }
 
-// SAFETY: `mapped` returns the peer's block, page-aligned and unmoving, which the `End` held here keeps
+// SAFETY: `mapped` returns the peer's block, page-aligned and unmoving, which the `FakeEndpoint` held here keeps
 // alive.
 unsafe impl RemoteMemory for FakeRemote {
     fn len(&self) -> usize {

@@ -24,7 +24,7 @@ const LENT: u8 = 0xa5;
 /// Value with which a released message is overwritten.
 const RELEASED: u8 = 0xdd;
 
-static ENDS: Registry<End> = Registry::new(*b"fakemsg1");
+static ENDPOINTS: Registry<FakeEndpoint> = Registry::new(*b"fakemsg1");
 
 /// A two-sided transport whose endpoints are in one process.
 ///
@@ -82,19 +82,26 @@ impl Transport for FakeTwoSided {
     fn open(&mut self, _request: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {
         let inbox = Mutex::new(Inbox {
             generator: fastrand::Rng::with_seed(self.seed.wrapping_add(self.opened << 32)),
-            under_way: VecDeque::new(),
+            undelivered: VecDeque::new(),
             delivered: VecDeque::new(),
             connected: false,
             shared: self.shared.clone(),
         });
         self.opened += 1;
-        let (number, end) = ENDS.enter(End { inbox: Arc::new(inbox), closed: AtomicBool::new(false) });
+        let (number, endpoint) =
+            ENDPOINTS.enter(FakeEndpoint { inbox: Arc::new(inbox), closed: AtomicBool::new(false) });
         let FakeTwoSided { queue, max_frame, ref shared, .. } = *self;
-        Ok(Box::new(UnconnectedFake { number, end: Some(end), queue, max_frame, shared: shared.clone() }))
+        Ok(Box::new(UnconnectedFake {
+            number,
+            endpoint: Some(endpoint),
+            queue,
+            max_frame,
+            shared: shared.clone(),
+        }))
     }
 }
 
-struct End {
+struct FakeEndpoint {
     inbox: Arc<Mutex<Inbox>>,
     /// Whether the inbox is not read any more.
     closed: AtomicBool,
@@ -103,7 +110,7 @@ struct End {
 /// Messages to one endpoint.
 struct Inbox {
     generator: fastrand::Rng,
-    under_way: VecDeque<Message>,
+    undelivered: VecDeque<Message>,
     delivered: VecDeque<Message>,
     connected: bool,
     /// The sender's shared state, once it is connected.
@@ -120,7 +127,7 @@ struct Message {
 
 impl Inbox {
     fn len(&self) -> usize {
-        self.under_way.len() + self.delivered.len()
+        self.undelivered.len() + self.delivered.len()
     }
 
     /// Delivers a few messages, or none, like a call that makes some progress.
@@ -130,8 +137,8 @@ impl Inbox {
     }
 
     fn deliver(&mut self, messages: usize) -> usize {
-        let moved = messages.min(self.under_way.len());
-        for message in self.under_way.drain(..moved) {
+        let moved = messages.min(self.undelivered.len());
+        for message in self.undelivered.drain(..moved) {
             if message.block.read(0, message.len) != message.committed {
                 self.shared.record(Violation::WrittenAfterCommit { frame: message.frame });
                 message.block.write(0, &message.committed);
@@ -148,14 +155,14 @@ impl InFlight for Mutex<Inbox> {
     }
 
     fn pending(&self) -> usize {
-        lock(self).under_way.len()
+        lock(self).undelivered.len()
     }
 }
 
 struct UnconnectedFake {
     number: u64,
     /// Present until it is connected.
-    end: Option<Arc<End>>,
+    endpoint: Option<Arc<FakeEndpoint>>,
     queue: usize,
     max_frame: usize,
     shared: Arc<Shared>,
@@ -163,12 +170,12 @@ struct UnconnectedFake {
 
 impl UnconnectedEndpoint for UnconnectedFake {
     fn address(&self) -> LocalAddress<'_> {
-        ENDS.address(self.number)
+        ENDPOINTS.address(self.number)
     }
 
     fn connect(mut self: Box<Self>, peer: Address, _deadline_ms: u32) -> Result<Endpoint, TransportError> {
         let failed = |cause| TransportError::new(NAME, Operation::Connect, cause);
-        let peer = ENDS.find(&peer).map_err(failed)?;
+        let peer = ENDPOINTS.find(&peer).map_err(failed)?;
         let mut inbox = lock(&peer.inbox);
         if std::mem::replace(&mut inbox.connected, true) {
             return Err(failed(Cause::Address("another end has connected to it".into())));
@@ -177,7 +184,7 @@ impl UnconnectedEndpoint for UnconnectedFake {
         drop(inbox);
         let in_flight: Weak<Mutex<Inbox>> = Arc::downgrade(&peer.inbox);
         self.shared.add(in_flight as Weak<dyn InFlight>);
-        let Some(own) = self.end.take() else {
+        let Some(own) = self.endpoint.take() else {
             return Err(failed(Cause::Unsupported("connecting twice")));
         };
         Ok(Endpoint::TwoSided(Box::new(FakeMessages {
@@ -196,15 +203,15 @@ impl UnconnectedEndpoint for UnconnectedFake {
 
 impl Drop for UnconnectedFake {
     fn drop(&mut self) {
-        if let Some(end) = &self.end {
+        if let Some(endpoint) = &self.endpoint {
             end.closed.store(true, Relaxed);
         }
     }
 }
 
 struct FakeMessages {
-    own: Arc<End>,
-    peer: Arc<End>,
+    own: Arc<FakeEndpoint>,
+    peer: Arc<FakeEndpoint>,
     queue: usize,
     max_frame: usize,
     space: Option<SharedBlock>,
@@ -282,7 +289,7 @@ unsafe impl Messages for FakeMessages {
         }
         if let Some(block) = self.space.take() {
             let committed = block.read(0, len);
-            inbox.under_way.push_back(Message { block, len, committed, frame });
+            inbox.undelivered.push_back(Message { block, len, committed, frame });
         }
         inbox.work();
         Ok(())
@@ -296,7 +303,7 @@ unsafe impl Messages for FakeMessages {
             let mut inbox = lock(&own.inbox);
             inbox.work();
             self.held = inbox.delivered.pop_front();
-            if self.held.is_none() && closed && inbox.under_way.is_empty() {
+            if self.held.is_none() && closed && inbox.undelivered.is_empty() {
                 return Err(self.fail(Operation::Receive, Cause::PeerGone));
             }
         }
@@ -314,7 +321,7 @@ unsafe impl Messages for FakeMessages {
         let peer = self.peer.clone();
         let mut inbox = lock(&peer.inbox);
         inbox.work();
-        let lost = inbox.under_way.front().map(|message| message.frame);
+        let lost = inbox.undelivered.front().map(|message| message.frame);
         match lost {
             Some(frame) if peer.closed.load(Relaxed) => {
                 Err(self.fail(Operation::Progress, Cause::PeerGone).with_frame(frame))

@@ -58,7 +58,7 @@ pub struct Changed {
 }
 
 /// A put on its way.
-struct UnderWay {
+struct PendingPut {
     at: usize,
     bytes: Vec<u8>,
     frame: u64,
@@ -72,7 +72,7 @@ struct UnderWay {
 }
 
 enum Entry {
-    Put(UnderWay),
+    Put(PendingPut),
     Fence,
 }
 
@@ -128,7 +128,7 @@ impl Wire {
         self.capacity = puts;
     }
 
-    fn puts(&self) -> impl Iterator<Item = &UnderWay> {
+    fn puts(&self) -> impl Iterator<Item = &PendingPut> {
         self.entries.iter().filter_map(|entry| match entry {
             Entry::Put(put) => Some(put),
             Entry::Fence => None,
@@ -167,7 +167,7 @@ impl Wire {
             self.complete(completion);
             return true;
         }
-        self.entries.push_back(Entry::Put(UnderWay {
+        self.entries.push_back(Entry::Put(PendingPut {
             at: put.at,
             bytes: put.bytes.to_vec(),
             frame: put.frame,
@@ -231,7 +231,7 @@ impl Wire {
     }
 }
 
-impl UnderWay {
+impl PendingPut {
     /// Takes the next piece to arrive off the put.
     fn tear_off(&mut self, choose: &mut impl FnMut(usize) -> usize) -> Range<usize> {
         let index = match self.tear {

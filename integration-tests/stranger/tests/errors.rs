@@ -24,7 +24,7 @@ fn remedy(error: &Error) -> &'static str {
                 _ => "another line",
             },
             ConnectError::Key(_) => "another key",
-            ConnectError::Connection(ConnectionError::NobodyListens { found, .. }) => match found {
+            ConnectError::Connection(ConnectionError::NotListening { found, .. }) => match found {
                 NoListener::NoFile | NoListener::NoFolder | NoListener::Ended => "start the target",
                 _ => "another address",
             },

@@ -8,7 +8,7 @@ mod roles;
 
 use farjump_fixtures::helper_process::{HelperProcess, as_test};
 use farjump_fixtures::this_test;
-use farjump_namespaces::{DEVICE, Namespaces, Side};
+use farjump_namespaces::{DEVICE, Namespace, Namespaces};
 use rustix::process::Signal;
 use tempfile::tempdir;
 
@@ -17,8 +17,8 @@ const UCX_AM: &str = "ucx-am";
 /// farjump's own transport, which takes the path of the control connection.
 const TCP: &str = "tcp";
 /// The namespaces of source and target.
-const SOURCE: Side = Side::Left;
-const TARGET: Side = Side::Right;
+const SOURCE: Namespace = Namespace::Left;
+const TARGET: Namespace = Namespace::Right;
 
 /// The kind of the control connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,7 +31,7 @@ enum Reached {
 
 /// Pulls the cable at `side` between a connected source and target over `transport`, and plugs it in again.
 /// `test` is the name of the calling test.
-fn pull(test: &str, transport: &str, reached: Reached, side: Side) {
+fn pull(test: &str, transport: &str, reached: Reached, side: Namespace) {
     if roles::plays(transport) {
         return;
     }

@@ -78,7 +78,7 @@ impl<'a> Source<'a> {
 
     fn play(&self) {
         let mut link = self.link().connect().unwrap();
-        self.all_answered(&link);
+        self.check_replies(&link);
         say("connected");
         await_order("inject");
         let calls: Vec<_> =
@@ -95,7 +95,7 @@ impl<'a> Source<'a> {
             say("noticed");
             await_order("plugged");
             link.reconnect().unwrap();
-            self.all_answered(&link);
+            self.check_replies(&link);
         } else {
             for call in calls {
                 self.late(call.wait(SHORT));
@@ -104,9 +104,9 @@ impl<'a> Source<'a> {
             self.late(link.flush(SHORT));
             say("noticed");
             await_order("plugged");
-            self.all_answered(&self.link().connect().unwrap());
+            self.check_replies(&self.link().connect().unwrap());
         }
-        self.all_answered(&self.link().connect().unwrap());
+        self.check_replies(&self.link().connect().unwrap());
         say("done");
     }
 
@@ -121,7 +121,7 @@ impl<'a> Source<'a> {
             .connect_timeout(PATIENCE)
     }
 
-    fn all_answered(&self, link: &Link) {
+    fn check_replies(&self, link: &Link) {
         for len in LENGTHS {
             let reply = link.inject(&self.echo, &vec![1; len]).unwrap().wait(PATIENCE).unwrap();
             assert!(reply.len() == len && reply.iter().all(|byte| *byte == 1));

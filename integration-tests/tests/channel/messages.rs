@@ -65,7 +65,7 @@ struct Queue {
 #[derive(Default)]
 struct Line(Arc<Mutex<Queue>>);
 
-struct End {
+struct QueueEndpoint {
     out: Arc<Mutex<Queue>>,
     inbound: Arc<Mutex<Queue>>,
     space: Option<Message>,
@@ -78,7 +78,7 @@ fn full(operation: Operation) -> TransportError {
 
 // SAFETY: buffers and messages are allocations of this value's own, aligned to 64, which it keeps until core
 // returns them.
-unsafe impl Messages for End {
+unsafe impl Messages for QueueEndpoint {
     fn reserve(&mut self, len: usize) -> Result<NonNull<u8>, TransportError> {
         self.space = None;
         let mut out = self.out.lock().unwrap();
@@ -120,7 +120,7 @@ unsafe impl Messages for End {
 fn pair() -> (Channel, Channel, Line) {
     let (line, back) = (Line::default(), Line::default());
     let end = |out: &Line, inbound: &Line, send: u8, receive: u8| {
-        let end = End { out: out.0.clone(), inbound: inbound.0.clone(), space: None, lent: None };
+        let end = QueueEndpoint { out: out.0.clone(), inbound: inbound.0.clone(), space: None, lent: None };
         let terms = ChannelParams {
             send_key: key(send),
             receive_key: key(receive),
@@ -320,7 +320,7 @@ fn messages_over_the_limit_fail_at_sender_and_receiver() {
 
 #[test]
 fn no_frame_is_longer_than_its_length_can_say() {
-    let end = End { out: Arc::default(), inbound: Arc::default(), space: None, lent: None };
+    let end = QueueEndpoint { out: Arc::default(), inbound: Arc::default(), space: None, lent: None };
     let unlimited = terms(ArrivalRules::DELIVERED, false, 0);
     let mut channel = Channel::new(Endpoint::TwoSided(Box::new(end)), unlimited).unwrap();
     assert_eq!(channel.max_frame(), MAX_FRAME);
@@ -389,7 +389,7 @@ fn a_kept_frame_is_forgotten_with_the_next_reservation() {
 fn only_delivered_messages_make_a_two_sided_channel() {
     for bits in 0..=ArrivalRules::all().bits() {
         let rule = ArrivalRules::from_bits_retain(bits);
-        let end = End { out: Arc::default(), inbound: Arc::default(), space: None, lent: None };
+        let end = QueueEndpoint { out: Arc::default(), inbound: Arc::default(), space: None, lent: None };
         let made = Channel::new(Endpoint::TwoSided(Box::new(end)), terms(rule, false, 0));
         assert_eq!(made.is_ok(), rule == ArrivalRules::DELIVERED, "{rule:?}");
     }

@@ -242,7 +242,7 @@ impl Pair {
         Pair { left: peer(0), right: peer(1) }
     }
 
-    pub(crate) fn side(&mut self, left: bool) -> &mut Peer {
+    pub(crate) fn peer_mut(&mut self, left: bool) -> &mut Peer {
         if left { &mut self.left } else { &mut self.right }
     }
 

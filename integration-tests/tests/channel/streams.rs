@@ -91,7 +91,7 @@ impl Run {
         let named = PlanCode { image: &image, id: CodeId([token as u8; 16]), epoch: 9, name, family: None };
         let kind = if code { Kind::CallCode } else { Kind::Call };
         let plan = Plan { align_log2, code: code.then_some(named), ..plan(kind, token) };
-        let channel = &mut self.pair.side(left).channel;
+        let channel = &mut self.pair.peer_mut(left).channel;
         let space = match channel.reserve(&plan, len + slack) {
             Ok(space) => space,
             Err(SendError::Full) => return self.full += 1,
@@ -117,7 +117,7 @@ impl Run {
     }
 
     fn poll(&mut self, left: bool) -> bool {
-        let peer = self.pair.side(left);
+        let peer = self.pair.peer_mut(left);
         let Polled::Frame(frame) = peer.channel.poll().unwrap() else {
             assert!(!self.held[usize::from(left)], "a frame that was seen is gone");
             return false;
@@ -143,7 +143,7 @@ impl Run {
 
     fn release(&mut self, left: bool) {
         if std::mem::take(&mut self.held[usize::from(left)]) {
-            let polled = self.pair.side(left).channel.poll().unwrap();
+            let polled = self.pair.peer_mut(left).channel.poll().unwrap();
             let Polled::Frame(frame) = polled else { panic!("a frame that was seen is gone") };
             frame.release().unwrap();
             self.expected[usize::from(!left)].pop_front();
@@ -156,7 +156,7 @@ impl Run {
                 self.send(left, len, slack, align_log2, code)
             }
             Step::Deliver { left, pieces, newest_first } => {
-                let mut wire = self.pair.side(left).wire.lock().unwrap();
+                let mut wire = self.pair.peer_mut(left).wire.lock().unwrap();
                 for _ in 0..pieces {
                     wire.deliver(&mut |ways| if newest_first { ways - 1 } else { random(ways) });
                 }
@@ -170,9 +170,11 @@ impl Run {
                 self.release(left);
             }
             Step::Progress { left, idle } => {
-                self.pair.side(left).channel.progress(idle).unwrap();
+                self.pair.peer_mut(left).channel.progress(idle).unwrap();
             }
-            Step::Capacity { left, writes } => self.pair.side(left).wire.lock().unwrap().set_capacity(writes),
+            Step::Capacity { left, writes } => {
+                self.pair.peer_mut(left).wire.lock().unwrap().set_capacity(writes)
+            }
         }
     }
 
@@ -180,7 +182,7 @@ impl Run {
     fn drain(&mut self, random: &mut impl FnMut(usize) -> usize) {
         let mut turns = 0;
         while self.expected.iter().any(|sent| !sent.is_empty())
-            || [true, false].iter().any(|&left| self.pair.side(left).channel.in_flight() != Some(0))
+            || [true, false].iter().any(|&left| self.pair.peer_mut(left).channel.in_flight() != Some(0))
         {
             turns += 1;
             assert!(
@@ -189,9 +191,9 @@ impl Run {
                 self.expected.each_ref().map(VecDeque::len)
             );
             for left in [true, false] {
-                self.pair.side(left).channel.progress(true).unwrap();
-                self.pair.side(left).wire.lock().unwrap().deliver(random);
-                while self.pair.side(left).wire.lock().unwrap().deliver(random) {}
+                self.pair.peer_mut(left).channel.progress(true).unwrap();
+                self.pair.peer_mut(left).wire.lock().unwrap().deliver(random);
+                while self.pair.peer_mut(left).wire.lock().unwrap().deliver(random) {}
                 while self.poll(left) {
                     self.release(left);
                 }

@@ -9,7 +9,7 @@ use farjump_core::frame::{FrameView, Kind, MAX_FRAME, Messages, Plan, PlanCode, 
 use farjump_core::image::{ImageParts, ImageView, Import, Level, Machine, Place, Relative};
 use farjump_core::signal::LinkKey;
 use farjump_core::transport::{
-    Address, Endpoint, Messages as Post, OpenRequest, Secret, Side, Stream, Transport,
+    Address, Endpoint, Messages as Post, OpenRequest, Secret, Stream, StreamRole, Transport,
 };
 use farjump_loader::code_id;
 use farjump_transports::tcp::Tcp;
@@ -177,15 +177,15 @@ fn the_first_bytes_on_a_control_connection_are_as_documented() {
     hex::assert_block(&hex::read(DOCUMENT), "hello", &bytes);
 }
 
-/// The endpoint `side` of a `tcp` stream. Its peer's processor has no AES instructions, so the encrypted bytes are
+/// The endpoint `role` of a `tcp` stream. Its peer's processor has no AES instructions, so the encrypted bytes are
 /// the same on all machines.
-fn end(side: Side, socket: UnixStream, is_sealed: bool) -> Box<dyn Post> {
+fn endpoint(role: StreamRole, socket: UnixStream, is_sealed: bool) -> Box<dyn Post> {
     let open = || Tcp::new().open(&OpenRequest::new(4 << 20, 1 << 20)).unwrap();
     let mut bytes = open().address().bytes;
     bytes[1] = 0;
     let secret = is_sealed.then(|| Secret::from_bytes(std::array::from_fn(|at| at as u8)));
     let token = std::array::from_fn(|at| 0x80 + at as u8);
-    let stream = Some(Stream { descriptor: socket.into(), side, token, secret });
+    let stream = Some(Stream { descriptor: socket.into(), role, token, secret });
     match open().connect(Address { bytes, descriptors: Vec::new(), stream }, 1000).unwrap() {
         Endpoint::TwoSided(end) => end,
         other => panic!("{other:?}"),
@@ -195,7 +195,7 @@ fn end(side: Side, socket: UnixStream, is_sealed: bool) -> Box<dyn Post> {
 /// The bytes that a source writes to send `message`, which a target then takes.
 fn records(message: &[u8], is_sealed: bool) -> Vec<u8> {
     let (own, mut between) = UnixStream::pair().unwrap();
-    let mut source = end(Side::Source, own, is_sealed);
+    let mut source = endpoint(StreamRole::Source, own, is_sealed);
     let space = source.reserve(message.len()).unwrap();
     // SAFETY: `reserve` lends `message.len()` bytes.
     unsafe { std::slice::from_raw_parts_mut(space.as_ptr(), message.len()) }.copy_from_slice(message);
@@ -204,7 +204,7 @@ fn records(message: &[u8], is_sealed: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
     between.read_to_end(&mut bytes).unwrap();
     let (mut between, own) = UnixStream::pair().unwrap();
-    let mut target = end(Side::Target, own, is_sealed);
+    let mut target = endpoint(StreamRole::Target, own, is_sealed);
     between.write_all(&bytes).unwrap();
     let found = target.poll().unwrap().expect("it is whole");
     let (start, len) = (found.start(), found.len());

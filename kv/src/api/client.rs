@@ -44,7 +44,7 @@ impl Context<'_> {
             return Whereabouts::NoClient;
         }
         let words = [&b"list"[..], b"id", id.to_string().as_bytes()].map(Str::new);
-        let Some(answer) = self.call(c"client", &CallFlags::ASK, &words) else {
+        let Some(answer) = self.call(c"client", &CallFlags::QUERY, &words) else {
             return Whereabouts::Unknown("CLIENT LIST does not run".to_owned());
         };
         match answer.error() {

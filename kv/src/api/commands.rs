@@ -148,7 +148,7 @@ unsafe extern "C" fn run<C: Command>(
     // SAFETY: the server passes `count` strings, which live until this returns.
     let args = Args { raw: unsafe { std::slice::from_raw_parts(args, count) }, lent: Cell::new(false) };
     let ran = catch_unwind(AssertUnwindSafe(|| match C::KEYS {
-        KeysOf::Counted(flags) if context.asks_for_keys() => tell_keys(&context, &args, flags),
+        KeysOf::Counted(flags) if context.is_keys_request() => report_keys(&context, &args, flags),
         _ => C::run(&context, &args),
     }));
     if ran.is_err() {
@@ -158,7 +158,7 @@ unsafe extern "C" fn run<C: Command>(
 }
 
 /// Reports the places of the keys to the server.
-fn tell_keys(context: &Context<'_>, args: &Args<'_>, flags: u64) {
+fn report_keys(context: &Context<'_>, args: &Args<'_>, flags: u64) {
     let count = std::str::from_utf8(args.get(2)).ok().and_then(|count| count.parse::<usize>().ok());
     let count = count.unwrap_or(0).min(args.len().saturating_sub(3));
     (3..3 + count).for_each(|position| context.key_at(position, flags));

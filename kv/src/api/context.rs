@@ -126,7 +126,7 @@ impl<'a> Context<'a> {
     }
 
     /// Returns whether the server requests the places of the command's keys, and does not run the command.
-    pub(crate) fn asks_for_keys(&self) -> bool {
+    pub(crate) fn is_keys_request(&self) -> bool {
         // SAFETY: the context is valid.
         unsafe { functions().is_keys_position_request()(self.raw()) != 0 }
     }
@@ -151,5 +151,5 @@ impl CallFlags {
     /// [`CallFlags::READ`], for [`Context::call_as`].
     pub(crate) const READ_AS_USER: CallFlags = CallFlags(c"WSECv");
     /// For queries about the server's state, also by commands that no script may run. Commands that write are refused.
-    pub(crate) const ASK: CallFlags = CallFlags(c"WEv");
+    pub(crate) const QUERY: CallFlags = CallFlags(c"WEv");
 }

@@ -26,7 +26,7 @@ pub(crate) struct Loading<'a> {
 }
 
 /// Functions that the module needs even to report what is missing.
-const NEEDED_TO_SAY_SO: [&str; 9] = [
+const NEEDED_TO_REPORT: [&str; 9] = [
     "IsModuleNameBusy",
     "SetModuleAttribs",
     "CreateCommand",
@@ -60,7 +60,7 @@ pub(crate) unsafe extern "C" fn RedisModule_OnLoad(
     // SAFETY: the server calls this with such a context.
     let found = unsafe { functions::find(raw) };
     let missing = found.missing();
-    if missing.iter().any(|name| NEEDED_TO_SAY_SO.contains(name)) {
+    if missing.iter().any(|name| NEEDED_TO_REPORT.contains(name)) {
         eprintln!("farjump: this server is too old for modules: use Redis 7.0, Valkey 8.0, or a later one");
         return 1;
     }

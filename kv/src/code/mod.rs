@@ -283,7 +283,7 @@ impl Code {
         if self.key.is_none() {
             return;
         }
-        self.newest.forget_libraries();
+        self.newest.drop_libraries();
         for database in 0.. {
             let learn = || present(context).for_each(|place| self.learn(context, &place.name()));
             if context.in_database(database, learn).is_none() {

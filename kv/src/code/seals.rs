@@ -141,7 +141,7 @@ impl Newest {
     }
 
     /// Forgets libraries, but no generation: the data that the server has loaded count.
-    pub(super) fn forget_libraries(&mut self) {
+    pub(super) fn drop_libraries(&mut self) {
         for (_, content) in self.0.values_mut().filter(|(_, content)| matches!(content, Content::Library(_)))
         {
             *content = Content::Gone;

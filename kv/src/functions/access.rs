@@ -89,7 +89,7 @@ fn has_patterns(options: &[&[u8]]) -> bool {
 impl State {
     /// The user's rights.
     fn access(&mut self) -> Result<&Rights, Fault> {
-        if self.door.is_none() {
+        if self.input.is_none() {
             return Err(Fault::new(Code::NoCall, "no function runs on this thread"));
         }
         match self.access.get_or_insert_with(|| Access::of(&self.user)) {
@@ -131,7 +131,7 @@ impl Kv {
     /// Checks that all keys of a command are of the slot of the command that runs the function, if that has one.
     pub(super) fn check_slots(&self, command: &[&[u8]]) -> Result<(), Fault> {
         let Some(slot) = self.state.borrow().slot else { return Ok(()) };
-        let answer = self.ask_of_command(b"getkeys", command);
+        let answer = self.command_info(b"getkeys", command);
         // An error means that the command has no keys.
         let Some(answer) = answer.filter(|answer| answer.error().is_none()) else { return Ok(()) };
         let keys = answer.root();
@@ -158,7 +158,7 @@ impl Kv {
                 false => "it has too few arguments".to_owned(),
             },
             _ => {
-                let answer = self.ask_of_command(b"getkeys", command);
+                let answer = self.command_info(b"getkeys", command);
                 let answer = answer.and_then(|answer| answer.error()).unwrap_or_default();
                 // Other errors mean that the command has no keys.
                 let is_wrong =
@@ -184,8 +184,8 @@ impl Kv {
     }
 
     /// Returns the server's reply to a query about a command.
-    pub(super) fn ask_of_command(&self, question: &[u8], command: &[&[u8]]) -> Option<Reply> {
-        let asked: Vec<Str> = [question].iter().chain(command).map(|word| Str::new(word)).collect();
+    pub(super) fn command_info(&self, subcommand: &[u8], command: &[&[u8]]) -> Option<Reply> {
+        let asked: Vec<Str> = [subcommand].iter().chain(command).map(|word| Str::new(word)).collect();
         self.lent.with(|context| context.call(c"command", &CallFlags::READ, &asked)).flatten()
     }
 
@@ -196,7 +196,7 @@ impl Kv {
             return false;
         }
         // The configuration may give commands other names. The server's table has the original ones.
-        let known = self.ask_of_command(b"info", &command[..1]);
+        let known = self.command_info(b"info", &command[..1]);
         let name = known.as_ref().and_then(|known| known.root().element(0)?.element(0));
         name.is_none_or(|name| [&b"sort"[..], b"sort_ro"].contains(&name.bytes()))
     }

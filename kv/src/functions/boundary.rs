@@ -8,9 +8,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use farjump::{Export, export};
 
-use super::answers::Value;
 use super::fault::{Code, Fault, shown};
 use super::reads::Element;
+use super::values::Value;
 use super::{Bytes, KV, Kv, numbers};
 use crate::api::StreamId;
 
@@ -283,7 +283,7 @@ kv_functions! {
     /// A part of a command's reply.
     fn kv_reply(kv, reply: u64, path: *const usize, depth: usize, part: *mut Part) {
         let path = if path.is_null() { &[] } else { slice::from_raw_parts(path, depth) };
-        let found = kv.answer(reply, path)?;
+        let found = kv.reply_element(reply, path)?;
         let found = found.map(|found| Part {
             kind: found.kind,
             reserved: 0,
@@ -296,22 +296,22 @@ kv_functions! {
 
     /// Number of the keys that came with the command.
     fn kv_keys(kv) {
-        Ok(kv.with_door(|door| door.keys.len())?.min(c_int::MAX as usize) as c_int)
+        Ok(kv.with_input(|input| input.keys.len())?.min(c_int::MAX as usize) as c_int)
     }
 
     /// A key that came with the command.
     fn kv_key(kv, index: usize, key: *mut Bytes) {
-        Ok(give(kv.with_door(|door| door.keys.get(index).copied())?, key))
+        Ok(give(kv.with_input(|input| input.keys.get(index).copied())?, key))
     }
 
     /// Number of the arguments that came with the command.
     fn kv_args(kv) {
-        Ok(kv.with_door(|door| door.args.len())?.min(c_int::MAX as usize) as c_int)
+        Ok(kv.with_input(|input| input.args.len())?.min(c_int::MAX as usize) as c_int)
     }
 
     /// An argument that came with the command.
     fn kv_arg(kv, index: usize, argument: *mut Bytes) {
-        Ok(give(kv.with_door(|door| door.args.get(index).copied())?, argument))
+        Ok(give(kv.with_input(|input| input.args.get(index).copied())?, argument))
     }
 
     /// Takes the payload of a link's call for keys and arguments.
@@ -321,22 +321,22 @@ kv_functions! {
 
     /// Answers with a whole number.
     fn kv_answer_integer(kv, value: i64) {
-        kv.answer_with(Value::Integer(value)).map(|()| FOUND)
+        kv.reply_value(Value::Integer(value)).map(|()| FOUND)
     }
 
     /// Answers with a number.
     fn kv_answer_double(kv, value: f64) {
-        kv.answer_with(Value::Double(value)).map(|()| FOUND)
+        kv.reply_value(Value::Double(value)).map(|()| FOUND)
     }
 
     /// Answers with bytes.
     fn kv_answer_string(kv, data: *const c_void, len: usize) {
-        kv.answer_with(Value::String(passed(data, len))).map(|()| FOUND)
+        kv.reply_value(Value::String(passed(data, len))).map(|()| FOUND)
     }
 
     /// Answers with an array.
     fn kv_answer_array(kv, count: usize) {
-        kv.answer_with(Value::Array(count)).map(|()| FOUND)
+        kv.reply_value(Value::Array(count)).map(|()| FOUND)
     }
 
     /// The whole number that a text is.

@@ -37,7 +37,7 @@ impl Policy {
     /// Returns the server's policy. `None` if the server does not report it, or evicts nothing.
     fn of(context: &Context<'_>) -> Option<Policy> {
         let answer =
-            context.call(c"config", &CallFlags::ASK, &[Str::new(b"get"), Str::new(b"maxmemory-*")])?;
+            context.call(c"config", &CallFlags::QUERY, &[Str::new(b"get"), Str::new(b"maxmemory-*")])?;
         let answer = answer.root();
         let words: Vec<&[u8]> =
             (0..answer.len()).filter_map(|index| Some(answer.element(index)?.bytes())).collect();
@@ -60,7 +60,7 @@ impl Policy {
 
     /// Returns the numbers of the databases with keys that may be evicted.
     fn databases(&self, context: &Context<'_>) -> Vec<i32> {
-        let answer = context.call(c"info", &CallFlags::ASK, &[Str::new(b"keyspace")]);
+        let answer = context.call(c"info", &CallFlags::QUERY, &[Str::new(b"keyspace")]);
         let Some(answer) = answer.filter(|answer| answer.error().is_none()) else {
             return vec![context.database()];
         };
@@ -78,7 +78,7 @@ impl Kv {
     /// Evicts until the server is below its limit of memory, or some time has passed. Returns whether a write may
     /// proceed. The keys named by `words`, and the keys of loaded code, stay. The caller has checked that the server
     /// may write.
-    pub(super) fn make_room(&self, words: &[Str]) -> bool {
+    pub(super) fn make_space(&self, words: &[Str]) -> bool {
         // Keys of other slots cannot be evicted here. The server itself has evicted before such a command.
         if self.state.borrow().slot.is_some() {
             return false;
@@ -91,14 +91,14 @@ impl Kv {
                 return false;
             }
             let policy = known.or_else(|| Policy::of(context));
-            let has_room = policy.as_ref().is_some_and(|policy| make_room(context, policy, words));
+            let has_space = policy.as_ref().is_some_and(|policy| make_space(context, policy, words));
             self.state.borrow_mut().eviction = policy;
-            has_room
+            has_space
         }) == Some(true)
     }
 }
 
-fn make_room(context: &Context<'_>, policy: &Policy, words: &[Str]) -> bool {
+fn make_space(context: &Context<'_>, policy: &Policy, words: &[Str]) -> bool {
     let end = api::now() + MOST_TIME;
     let databases = policy.databases(context);
     let (mut evicted, mut together) = (0, 1);

@@ -1,13 +1,13 @@
 //! The operations of injected functions on the server's data: `farjump_kv.h`.
 
 mod access;
-mod answers;
 mod boundary;
 mod eviction;
 mod fault;
 mod numbers;
 mod of_clients;
 mod reads;
+mod values;
 mod writes;
 
 use std::cell::{Cell, RefCell};
@@ -15,10 +15,10 @@ use std::collections::BTreeMap;
 use std::ffi::c_int;
 
 use access::Access;
-pub(crate) use answers::{Value, values};
 pub(crate) use boundary::exports;
 use fault::{Code, Fault, shown};
 use of_clients::Scope;
+pub(crate) use values::{Value, values};
 
 use crate::api::{Context, Lent, Reply, Str};
 
@@ -68,7 +68,7 @@ pub(crate) struct Terms {
 
 /// The things that came with the command that runs functions. Calls that run later have none of them.
 #[derive(Default)]
-pub(crate) struct Door {
+pub(crate) struct CommandInput {
     /// Keys.
     pub(crate) keys: Vec<Bytes>,
     /// Arguments.
@@ -82,14 +82,14 @@ struct Kv {
     lent: Lent,
     state: RefCell<State>,
     /// Whether to act at the end of the running call.
-    heeds_end: Cell<bool>,
+    acts_at_end: Cell<bool>,
     /// The number of the principal whose word the state has.
     principal: Cell<Option<u64>>,
 }
 
 /// The state of running functions.
 struct State {
-    door: Option<Door>,
+    input: Option<CommandInput>,
     /// The rights of the user, determined at the first access of the turn.
     access: Option<Access>,
     /// The rights of other users as which calls have run in this turn.
@@ -113,11 +113,11 @@ struct State {
     /// The number of the next cursor or reply.
     next: u64,
     /// Keys and arguments of the running call of a link, once it has taken its payload for them.
-    words: Option<Door>,
+    words: Option<CommandInput>,
     /// Whether a call has answered with a value since the turn began.
-    has_answered: bool,
+    has_replied_values: bool,
     /// Space for the bytes of a value.
-    answer: Vec<u8>,
+    value_bytes: Vec<u8>,
     /// The message of the last error.
     error: String,
     /// The scopes of commands, by the names that functions have used.
@@ -161,7 +161,7 @@ impl Kv {
         Kv {
             lent: Lent::new(),
             state: RefCell::new(State {
-                door: None,
+                input: None,
                 access: None,
                 others: Vec::new(),
                 user: Vec::new(),
@@ -175,13 +175,13 @@ impl Kv {
                 reply: None,
                 next: 1,
                 words: None,
-                has_answered: false,
-                answer: Vec::new(),
+                has_replied_values: false,
+                value_bytes: Vec::new(),
                 error: String::new(),
                 scopes: BTreeMap::new(),
                 call_database: None,
             }),
-            heeds_end: Cell::new(false),
+            acts_at_end: Cell::new(false),
             principal: Cell::new(None),
         }
     }
@@ -200,7 +200,7 @@ impl Kv {
         let principal = farjump::principal();
         let word = principal.as_ref().and_then(|principal| principal.word::<Word>());
         let mut state = self.state.borrow_mut();
-        let Some(word) = word.filter(|_| state.door.is_some()) else {
+        let Some(word) = word.filter(|_| state.input.is_some()) else {
             return Err(Fault::new(Code::NoCall, "no function runs on this thread"));
         };
         let database = word.terms.database;
@@ -209,14 +209,14 @@ impl Kv {
             let text = format!("the server has no database {database} any more: call with another one");
             return Err(Fault::new(Code::Failed, text));
         }
-        state.turn_to(word);
+        state.apply_word(word);
         self.principal.set(principal.as_ref().map(|principal| principal.number()));
         Ok(())
     }
 
     /// Ends everything that was lent to the running call.
     fn end_call(&self) {
-        self.heeds_end.set(false);
+        self.acts_at_end.set(false);
         self.lent.close_cursors();
         self.leave_database();
         let mut state = self.state.borrow_mut();
@@ -228,23 +228,23 @@ impl Kv {
     }
 
     /// Returns something that came with the running call.
-    fn with_door<T>(&self, take: impl FnOnce(&Door) -> T) -> Result<T, Fault> {
+    fn with_input<T>(&self, take: impl FnOnce(&CommandInput) -> T) -> Result<T, Fault> {
         let state = self.state.borrow();
-        let door = state.words.as_ref().or(state.door.as_ref());
-        door.map(take).ok_or_else(|| Fault::new(Code::NoCall, "no function runs on this thread"))
+        let input = state.words.as_ref().or(state.input.as_ref());
+        input.map(take).ok_or_else(|| Fault::new(Code::NoCall, "no function runs on this thread"))
     }
 
     /// Arranges that the running call returns the server's data when it ends.
-    fn heed_end(&self) {
-        if !self.heeds_end.get() {
-            self.heeds_end.set(farjump::at_call_end(|| KV.with(Kv::end_call)));
+    fn act_at_end(&self) {
+        if !self.acts_at_end.get() {
+            self.acts_at_end.set(farjump::at_call_end(|| KV.with(Kv::end_call)));
         }
     }
 }
 
 /// Runs `work`, inside which functions have the server's data through `context`. `None` if functions are already
 /// running.
-pub(crate) fn during<T>(context: &Context<'_>, door: Door, work: impl FnOnce() -> T) -> Option<T> {
+pub(crate) fn during<T>(context: &Context<'_>, input: CommandInput, work: impl FnOnce() -> T) -> Option<T> {
     /// Ends everything, even if a panic unwinds.
     struct End;
     impl Drop for End {
@@ -253,19 +253,19 @@ pub(crate) fn during<T>(context: &Context<'_>, door: Door, work: impl FnOnce() -
                 kv.end_call();
                 kv.principal.set(None);
                 let mut state = kv.state.borrow_mut();
-                (state.door, state.access, state.eviction) = (None, None, None);
+                (state.input, state.access, state.eviction) = (None, None, None);
                 state.others.clear();
             });
         }
     }
     KV.with(|kv| {
         let mut state = kv.state.borrow_mut();
-        if state.door.is_some() {
+        if state.input.is_some() {
             return None;
         }
         state.in_cluster = context.in_cluster();
-        state.door = Some(door);
-        state.has_answered = false;
+        state.input = Some(input);
+        state.has_replied_values = false;
         drop(state);
         // Calls may select other databases.
         let database = context.keep_database();
@@ -287,18 +287,18 @@ pub(crate) fn loss_of(user: &[u8]) -> Option<String> {
 }
 
 /// Returns whether the running functions have answered with values, and not with bytes.
-pub(crate) fn have_answered() -> bool {
-    KV.with(|kv| kv.state.borrow().has_answered)
+pub(crate) fn have_replied_values() -> bool {
+    KV.with(|kv| kv.state.borrow().has_replied_values)
 }
 
 /// Returns whether functions run.
 pub(crate) fn are_running() -> bool {
-    KV.with(|kv| kv.state.try_borrow().map_or(true, |state| state.door.is_some()))
+    KV.with(|kv| kv.state.try_borrow().map_or(true, |state| state.input.is_some()))
 }
 
 impl State {
     /// Makes the following work run as this word states. Keeps the known rights of the earlier user for this turn.
-    fn turn_to(&mut self, word: &Word) {
+    fn apply_word(&mut self, word: &Word) {
         if self.user != word.user {
             let before = std::mem::replace(&mut self.user, word.user.clone());
             self.others.extend(self.access.take().map(|access| (before, access)));

@@ -38,7 +38,7 @@ impl Kv {
         if let Some(known) = self.state.borrow().scopes.get(*name) {
             return *known;
         }
-        let told = self.ask_of_command(b"info", &command[..1]);
+        let told = self.command_info(b"info", &command[..1]);
         let first = told.as_ref().and_then(|told| told.root().element(0)?.element(0));
         let first = first.map_or(*name, |first| first.bytes());
         let found = OF_CLIENTS.iter().find(|(of_client, _)| first.eq_ignore_ascii_case(of_client.as_bytes()));
@@ -62,7 +62,7 @@ impl Kv {
     /// Makes the rest of the running call use the database of a SELECT to which the server has replied OK.
     pub(super) fn stay_in_database(&self, number: &[u8]) -> Result<(), Fault> {
         let number = std::str::from_utf8(number).ok().and_then(|number| number.parse::<c_int>().ok());
-        self.heed_end();
+        self.act_at_end();
         let selected = self.lent.with(|context| {
             let before = context.database();
             let selected = number.is_some_and(|number| context.select(number));

@@ -92,7 +92,7 @@ impl Kv {
 
     fn lend_found(&self, found: Option<Str>) -> Result<Option<Bytes>, Fault> {
         let Some(found) = found else { return Ok(None) };
-        self.heed_end();
+        self.act_at_end();
         self.state.borrow_mut().lend(Copy::Str(found)).map(Some)
     }
 
@@ -133,7 +133,7 @@ impl Kv {
             let text = format!("{MAX_CURSORS} cursors are open: close some by kv_close");
             return Err(Fault::new(Code::TooMany, text));
         }
-        self.heed_end();
+        self.act_at_end();
         Ok(opened.map(|()| number))
     }
 
@@ -213,7 +213,7 @@ impl Kv {
             let text = format!("{MAX_CURSORS} cursors are open: close some by kv_close");
             return Err(Fault::new(Code::TooMany, text));
         }
-        self.heed_end();
+        self.act_at_end();
         Ok((number, next))
     }
 

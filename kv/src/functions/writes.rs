@@ -45,12 +45,12 @@ enum Bar {
     None,
     Paused,
     Replica,
-    Door,
+    ReadOnlyCall,
     Memory,
 }
 
 /// A reply, or an element of one, as functions see it.
-pub(super) struct Answer {
+pub(super) struct ReplyElement {
     /// [`reply_type`].
     pub(super) kind: i32,
     pub(super) integer: i64,
@@ -88,7 +88,7 @@ impl Kv {
             error.is_some_and(|error| error.contains(WRITES_NOTHING))
         };
         // Only here it is known that the command writes.
-        let answer = if matches!(bar, Bar::Memory) && is_refused(&answer) && self.make_room(&words) {
+        let answer = if matches!(bar, Bar::Memory) && is_refused(&answer) && self.make_space(&words) {
             self.run_under(&Bar::None, &c_name, &words)?
         } else {
             answer
@@ -142,7 +142,7 @@ impl Kv {
         if let Scope::Database = scope {
             self.stay_in_database(command.get(1).copied().unwrap_or_default())?;
         }
-        self.heed_end();
+        self.act_at_end();
         let mut state = self.state.borrow_mut();
         let number = state.next;
         state.next += 1;
@@ -151,14 +151,14 @@ impl Kv {
     }
 
     /// Returns an element of a reply. `path` has the indexes to it, starting from the whole.
-    pub(super) fn answer(&self, number: u64, path: &[usize]) -> Result<Option<Answer>, Fault> {
+    pub(super) fn reply_element(&self, number: u64, path: &[usize]) -> Result<Option<ReplyElement>, Fault> {
         let state = self.state.borrow();
         let kept = state.reply.as_ref().filter(|(kept, _)| *kept == number);
         let (_, reply) = kept.ok_or_else(|| stale("reply"))?;
         let element = path.iter().try_fold(reply.root(), |part: ReplyRef<'_>, &index| part.element(index));
         Ok(element.map(|element| {
             let kind = element.kind();
-            Answer {
+            ReplyElement {
                 kind,
                 integer: if kind == reply_type::INTEGER { element.integer() } else { 0 },
                 bytes: Bytes::of(element.bytes()),
@@ -176,7 +176,7 @@ impl Kv {
         Ok(if must_not_write() {
             Bar::Paused
         } else if !may_write {
-            Bar::Door
+            Bar::ReadOnlyCall
         } else if flags & context_flags::READONLY != 0 {
             Bar::Replica
         } else if flags & context_flags::OOM != 0
@@ -217,7 +217,7 @@ fn failed(error: &str, bar: &Bar, name: &[u8], words: &[Str]) -> Fault {
             Code::NoMemory,
             "the server uses more than its maxmemory: delete keys, or call again when others have gone",
         ),
-        Bar::Door | Bar::None => {
+        Bar::ReadOnlyCall | Bar::None => {
             (Code::ReadOnly, "the call may only read: use FJ.CALL instead of FJ.CALL_RO")
         }
     };

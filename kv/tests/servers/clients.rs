@@ -9,7 +9,7 @@ use crate::server::{Server, Start, library_file, on_each, ops, until};
 
 /// The reply of a command that may run.
 #[derive(Clone, Copy)]
-enum Answer {
+enum ExpectedReply {
     /// No error.
     Works,
     /// An error with this text.
@@ -20,27 +20,27 @@ enum Answer {
 struct Row {
     words: Vec<Vec<u8>>,
     /// The reply to a client.
-    client: Answer,
+    client: ExpectedReply,
     /// The reply to a script, and to a module that runs it as its client's user.
-    user: Answer,
+    user: ExpectedReply,
     /// The reply to a module that runs it for itself, a primary, and the append-only file.
-    nobody: Answer,
+    without_user: ExpectedReply,
 }
 
-const NO_CLIENT: Answer = Answer::Error("runs the command, and no client");
+const NO_CLIENT: ExpectedReply = ExpectedReply::Error("runs the command, and no client");
 
 /// A row for each of the module's commands.
 fn rows() -> Vec<Row> {
     let code = fs::read(library_file("ops")).unwrap();
-    let (args, internal) = (ops("args"), Answer::Error("for the module itself"));
-    let row = |words: &[&[u8]], client, user, nobody| Row {
+    let (args, internal) = (ops("args"), ExpectedReply::Error("for the module itself"));
+    let row = |words: &[&[u8]], client, user, without_user| Row {
         words: words.iter().map(|word| word.to_vec()).collect(),
         client,
         user,
-        nobody,
+        without_user,
     };
-    let works = Answer::Works;
-    let no_user = Answer::Error("this call has no user");
+    let works = ExpectedReply::Works;
+    let no_user = ExpectedReply::Error("this call has no user");
     vec![
         row(&[b"FJ.LOAD", b"ops", &code], works, NO_CLIENT, NO_CLIENT),
         row(&[b"FJ.CALL", b"ops", b"0", &args], works, works, no_user),
@@ -53,7 +53,7 @@ fn rows() -> Vec<Row> {
 }
 
 /// The words before a command that make it run in some way, and its reply in that case.
-type Way<'w> = (&'w [&'w [u8]], fn(&Row) -> Answer);
+type Wrapping<'w> = (&'w [&'w [u8]], fn(&Row) -> ExpectedReply);
 
 const SCRIPT: &[u8] = b"return redis.call(unpack(ARGV))";
 
@@ -70,10 +70,10 @@ fn run_in_transaction(client: &mut Client, before: &[&[u8]], words: &[&[u8]]) ->
 }
 
 #[track_caller]
-fn check(reply: &Value, expected: Answer, what: &str) {
+fn check(reply: &Value, expected: ExpectedReply, what: &str) {
     match expected {
-        Answer::Works => assert!(!matches!(reply, Value::Error(_)), "{what}: {reply:?}"),
-        Answer::Error(text) => {
+        ExpectedReply::Works => assert!(!matches!(reply, Value::Error(_)), "{what}: {reply:?}"),
+        ExpectedReply::Error(text) => {
             let error = reply.error();
             assert!(error.contains(text), "{what}: {error}");
             // The module was loaded with that argument.
@@ -111,14 +111,14 @@ fn each_command_works_or_is_refused_as_listed_for_every_caller() {
         let as_user: &[&[u8]] = &[b"CALLER.AS_USER"];
         let plain_in_script: &[&[u8]] = &[b"EVAL", SCRIPT, b"0", b"CALLER.PLAIN"];
         let script_in_plain: &[&[u8]] = &[b"CALLER.PLAIN", b"EVAL", SCRIPT, b"0"];
-        let ways: [Way<'_>; 7] = [
+        let ways: [Wrapping<'_>; 7] = [
             (&[], |row| row.client),
             (eval, |row| row.user),
             (fcall, |row| row.user),
             (as_user, |row| row.user),
-            (plain, |row| row.nobody),
-            (plain_in_script, |row| row.nobody),
-            (script_in_plain, |row| row.nobody),
+            (plain, |row| row.without_user),
+            (plain_in_script, |row| row.without_user),
+            (script_in_plain, |row| row.without_user),
         ];
         for row in &rows {
             let words: Vec<&[u8]> = row.words.iter().map(Vec::as_slice).collect();
@@ -150,7 +150,7 @@ fn each_command_works_or_is_refused_as_listed_for_every_caller() {
         assert_eq!(client.say("GET after"), after);
         for (one, whence) in [(&replica, "primary"), (&server, "file")] {
             for row in &rows {
-                if let Answer::Error(text) = row.nobody {
+                if let ExpectedReply::Error(text) = row.without_user {
                     assert!(one.log().contains(text), "out of the {whence}: {text}: {}", one.log());
                 }
             }

@@ -65,7 +65,7 @@ fn check(client: &mut Client, what: &str) {
 
 #[test]
 fn loaded_code_survives_losing_its_key_and_deleted_code_stays_deleted() {
-    const WAYS: [&str; 13] = [
+    const COMMANDS: [&str; 13] = [
         "FLUSHALL",
         "FLUSHALL ASYNC",
         "FLUSHDB",
@@ -98,7 +98,7 @@ fn loaded_code_survives_losing_its_key_and_deleted_code_stays_deleted() {
         load(&mut client, "g");
         check(&mut client, "before");
         // A server that has just started has called none of the code.
-        for ways in [&WAYS[..], &WAYS[..1], &WAYS[3..4]] {
+        for ways in [&COMMANDS[..], &COMMANDS[..1], &COMMANDS[3..4]] {
             for way in ways {
                 let mut client = server.client();
                 // The call comes before the server has turned.

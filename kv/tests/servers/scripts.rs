@@ -77,7 +77,7 @@ fn is_now(client: &mut Client, time: i64) -> bool {
 
 /// Runs a job in each way, with the same keys and arguments. `prepare` runs before each.
 #[track_caller]
-fn same_in_each_way(server: &Server, job: &str, words: &[&[u8]], prepare: &str) -> Vec<String> {
+fn run_all_forms(server: &Server, job: &str, words: &[&[u8]], prepare: &str) -> Vec<String> {
     let mut client = server.client();
     let script = script(job);
     client.say(prepare).worked();
@@ -104,7 +104,7 @@ fn jobs_that_people_script_come_out_the_same_as_functions() {
             let bucket = |state: &str, more: &[&str]| {
                 let arguments = ["1", "bucket", "10", "3", "4"].iter().chain(more);
                 let words = arguments.map(|word| word.as_bytes()).collect::<Vec<_>>();
-                let told = same_in_each_way(&server, job, &words, state);
+                let told = run_all_forms(&server, job, &words, state);
                 let mut client = server.client();
                 let tokens = client.say("HGET bucket tokens").text().parse::<f64>().unwrap();
                 assert_eq!(tokens.to_string(), told[1]);
@@ -123,22 +123,21 @@ fn jobs_that_people_script_come_out_the_same_as_functions() {
             assert!(refused.error().contains("number"), "{job}: {refused:?}");
         }
 
-        let leaders =
-            same_in_each_way(&server, "leaders", &[b"2", b"scores", b"teams", b"5", b"red"], "PING");
+        let leaders = run_all_forms(&server, "leaders", &[b"2", b"scores", b"teams", b"5", b"red"], "PING");
         assert_eq!(leaders.len(), 10, "{leaders:?}");
-        let none = same_in_each_way(&server, "leaders", &[b"2", b"scores", b"teams", b"5", b"green"], "PING");
+        let none = run_all_forms(&server, "leaders", &[b"2", b"scores", b"teams", b"5", b"green"], "PING");
         assert_eq!(none, [""; 0]);
-        same_in_each_way(&server, "leaders", &[b"2", b"scores", b"teams", b"128", b"blue"], "PING");
+        run_all_forms(&server, "leaders", &[b"2", b"scores", b"teams", b"128", b"blue"], "PING");
 
-        let spans = same_in_each_way(&server, "downsample", &[b"1", b"measured", b"value", b"10000"], "PING");
+        let spans = run_all_forms(&server, "downsample", &[b"1", b"measured", b"value", b"10000"], "PING");
         assert_eq!(spans[..3], ["1000000", "15", "0.875"]);
         assert_eq!(spans.len(), 3 * 18);
-        same_in_each_way(&server, "downsample", &[b"1", b"none", b"value", b"10000"], "PING");
+        run_all_forms(&server, "downsample", &[b"1", b"none", b"value", b"10000"], "PING");
 
-        let sum = same_in_each_way(&server, "protobuf_sum", &[b"1", b"messages", b"3"], "PING");
+        let sum = run_all_forms(&server, "protobuf_sum", &[b"1", b"messages", b"3"], "PING");
         assert_eq!(sum, ["5050000"]);
-        same_in_each_way(&server, "protobuf_sum", &[b"1", b"messages", b"4"], "PING");
-        same_in_each_way(&server, "protobuf_sum", &[b"1", b"none", b"3"], "PING");
+        run_all_forms(&server, "protobuf_sum", &[b"1", b"messages", b"4"], "PING");
+        run_all_forms(&server, "protobuf_sum", &[b"1", b"none", b"3"], "PING");
         client.run(&[b"SET", b"cut", &messages()[..100]]).worked();
         let cut = client.say("FJ.CALL protobuf_sum 1 cut 3");
         assert!(cut.error().contains("a message is cut"), "{cut:?}");

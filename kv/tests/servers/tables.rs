@@ -33,12 +33,12 @@ const LISTS: [(&str, Keys); 5] = [
 enum OfClient {
     Selects,
     Refused,
-    Answers,
+    Runs,
 }
 
 /// The lists of `[client]`, by name.
 const OF_CLIENTS: [(&str, OfClient); 3] =
-    [("selects", OfClient::Selects), ("refused", OfClient::Refused), ("answers", OfClient::Answers)];
+    [("selects", OfClient::Selects), ("refused", OfClient::Refused), ("answers", OfClient::Runs)];
 
 /// All names in these lists of a table of `commands.toml`.
 fn listed<K: Copy + PartialEq + Debug>(table: &str, lists: &[(&str, K)]) -> BTreeMap<String, K> {
@@ -144,7 +144,7 @@ fn client_commands_work_as_in_scripts_or_are_refused_by_name() {
                     assert!(told[0] == "-9" && names_it, "{name}: {told:?}");
                     refused += 1;
                 }
-                (true, Some(OfClient::Answers)) => {
+                (true, Some(OfClient::Runs)) => {
                     assert!(
                         !told[0].starts_with('-') || text.contains("Invalid command"),
                         "{name}: {told:?}"

@@ -22,7 +22,7 @@ impl Objects {
         let roots = routines.iter().map(String::as_str).chain([main]);
         for index in roots.flat_map(|root| linked(&parsed, root)) {
             let (member, elf) = &parsed[index];
-            if asks_for_stack(elf) {
+            if needs_executable_stack(elf) {
                 return Err(BuildError::ExecutableStack { object: member.label().to_owned() });
             }
         }
@@ -55,7 +55,7 @@ impl Objects {
 
 /// Returns whether an object requests an executable stack. An object without the section does not: assemblers add none
 /// by themselves.
-fn asks_for_stack(elf: &Elf<'_>) -> bool {
+fn needs_executable_stack(elf: &Elf<'_>) -> bool {
     elf.elf_section_table().enumerate().any(|(index, header)| {
         header.sh_flags(LITTLE).contains(elf::SHF_EXECINSTR) && section_name(elf, index) == STACK
     })

@@ -23,7 +23,7 @@ const NO_FEATURES: [&str; 1] = ["evex512"];
 /// CPUs on which vectors of 512 bits slow down no other code, and which not every compiler knows by name.
 const WIDE: [&str; 2] = ["znver4", "znver5"];
 
-/// Flags for gcc, see [`Asked::unrolling`].
+/// Flags for gcc, see [`CpuQuery::unrolling`].
 const UNROLLING: [&str; 3] =
     ["-funroll-loops", "-fvariable-expansion-in-unroller", "--param=max-variable-expansions-in-unroller=8"];
 
@@ -56,11 +56,11 @@ impl Exact {
             if compiler.is_zig() {
                 return Err(BuildError::NotForOneCpu);
             }
-            let asked = Asked { compiler, cpu, of_level: &of_level };
-            let taken = asked.taken()?;
+            let query = CpuQuery { compiler, cpu, of_level: &of_level };
+            let taken = query.taken()?;
             exact.cflags = flags(cpu.machine(), &taken);
-            exact.cflags.extend(asked.tuning()?);
-            exact.cflags.extend(asked.unrolling()?);
+            exact.cflags.extend(query.tuning()?);
+            exact.cflags.extend(query.unrolling()?);
             features.extend(taken.into_iter().map(str::to_owned));
         }
         if with.rust {
@@ -104,13 +104,13 @@ fn flags(machine: Machine, features: &[&str]) -> Vec<String> {
 }
 
 /// A query of a compiler's support for a CPU's features.
-struct Asked<'a> {
+struct CpuQuery<'a> {
     compiler: &'a Compiler,
     cpu: &'a Cpu,
     of_level: &'a Cpu,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> CpuQuery<'a> {
     /// The features beyond the level that the compiler accepts, ascending.
     fn taken(&self) -> Result<Vec<&'a str>, BuildError> {
         let beyond = self.cpu.features().iter().map(String::as_str);

@@ -74,7 +74,7 @@ impl Settings<'_> {
         let triple = self.target.machine.triple();
         let mut command = rustc();
         command.args(["--print", "target-libdir", "--target", triple]);
-        let output = asked(&mut command, self.supervisor)?;
+        let output = run_for_output(&mut command, self.supervisor)?;
         let folder = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
         let is_core = |entry: std::io::Result<fs::DirEntry>| {
             entry.is_ok_and(|entry| entry.file_name().as_encoded_bytes().starts_with(b"libcore-"))
@@ -118,7 +118,7 @@ pub(super) fn features(
         if !native {
             command.args(["--target", cpu.machine().triple()]);
         }
-        let said = asked(&mut command, supervisor)?;
+        let said = run_for_output(&mut command, supervisor)?;
         let lines =
             String::from_utf8_lossy(&said.stdout).lines().map(|line| line.trim().to_owned()).collect();
         Ok::<Vec<String>, BuildError>(lines)
@@ -296,7 +296,7 @@ fn rustc() -> Command {
 ///
 /// # Errors
 /// rustc does not start, or fails, as rustup's rustc does without a toolchain.
-fn asked(command: &mut Command, supervisor: &Supervisor) -> Result<Output, BuildError> {
+fn run_for_output(command: &mut Command, supervisor: &Supervisor) -> Result<Output, BuildError> {
     let output = supervisor.run(command, ADVICE)?;
     match output.status.success() {
         true => Ok(output),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use farjump_core::icache;
 use farjump_core::image::ImageView;
 
-use super::{Copied, Held, LinkedImage, Store, Usage, bad_image, name_of, no_room, place, unsupported};
+use super::{Copied, LinkedImage, Store, Stored, Usage, bad_image, name_of, place, store_full, unsupported};
 use crate::code_id::code_id;
 use crate::domain::Domain;
 use crate::resolve::Resolver;
@@ -54,9 +54,9 @@ impl Store {
         let view = ImageView::new_checked(image).map_err(|source| bad_image(name, source))?;
         icache::supported().map_err(|reason| unsupported(name, reason))?;
         check_cpu(&view, name, self.platform, &self.next.cpu)?;
-        let before = self.held.get(&key).map(|held| Arc::clone(&held.linked));
-        if before.is_none() && !self.holds_besides(len) {
-            return Err(no_room(name, len, self.capacity.bytes, self.held.len(), self.bytes));
+        let before = self.stored.get(&key).map(|stored| Arc::clone(&stored.linked));
+        if before.is_none() && !self.has_capacity_for(len) {
+            return Err(store_full(name, len, self.capacity.bytes, self.stored.len(), self.bytes));
         }
         let offer = resolver.offer(&view, name)?;
         let (block, main) = place(&mut self.arena, &view, name, &offer)?;
@@ -83,13 +83,13 @@ impl Store {
                 linked.set_family(*family);
             }
             linked.usage().continue_from(before.usage());
-            self.forget(key);
+            self.drop_code(key);
             // The successor counts these calls.
             self.past_calls -= before.usage().calls();
         }
         let linked = Arc::new(linked);
         self.bytes += len;
-        self.held.insert(key, Held { linked: Arc::clone(&linked), listed: None });
+        self.stored.insert(key, Stored { linked: Arc::clone(&linked), listed: None });
         if self.next.ages.add(key) {
             self.sort_ages();
         }

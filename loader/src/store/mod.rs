@@ -194,7 +194,7 @@ pub struct Store {
     capacity: Capacity,
     /// The platform of `Next::cpu`.
     platform: Platform,
-    held: HashMap<CodeKey, Held, IdHashes>,
+    stored: HashMap<CodeKey, Stored, IdHashes>,
     // Boxed, with all state that only a new image needs: a store lies among the fields that each call uses.
     next: Box<Next>,
     bytes: usize,
@@ -214,7 +214,7 @@ struct Next {
 }
 
 #[derive(Debug)]
-struct Held {
+struct Stored {
     linked: Arc<LinkedImage>,
     /// The first part of its entry in the order of `ages`, not later than its last use. `None` before it has an entry.
     listed: Option<u64>,
@@ -224,7 +224,7 @@ struct Held {
 #[derive(Debug)]
 pub enum Inserted {
     /// The code was in the store before.
-    Held(Arc<LinkedImage>),
+    Stored(Arc<LinkedImage>),
     /// The code is new.
     New(Arc<LinkedImage>),
 }
@@ -242,7 +242,7 @@ impl Store {
             arena,
             capacity,
             platform: cpu.platform(),
-            held: HashMap::with_hasher(IdHashes::new()),
+            stored: HashMap::with_hasher(IdHashes::new()),
             next: Box::new(Next { cpu, ages: Ages::default(), spare: None, evictions: 0 }),
             bytes: 0,
             past_calls: 0,
@@ -289,7 +289,7 @@ impl Store {
     ) -> Result<Arc<LinkedImage>, Refused> {
         let mut copied = Copied::new(image, name.as_bytes());
         match self.insert_copied(&mut copied, CodeKey::from(&claimed), resolver, None)? {
-            Inserted::Held(linked) | Inserted::New(linked) => Ok(linked),
+            Inserted::Stored(linked) | Inserted::New(linked) => Ok(linked),
         }
     }
 
@@ -309,11 +309,11 @@ impl Store {
         let name = name_of(copied)?;
         let image = copied.image();
         let len = image.len();
-        let has_room = self.holds_besides(len);
-        let vacant = match self.held.entry(claimed) {
+        let has_capacity = self.has_capacity_for(len);
+        let vacant = match self.stored.entry(claimed) {
             Entry::Vacant(vacant) => vacant,
-            Entry::Occupied(held) if held.get().linked.image() == image => {
-                return Ok(Inserted::Held(Arc::clone(&held.get().linked)));
+            Entry::Occupied(stored) if stored.get().linked.image() == image => {
+                return Ok(Inserted::Stored(Arc::clone(&stored.get().linked)));
             }
             Entry::Occupied(_) => return Err(mismatch(name, claimed.id, code_id(image))),
         };
@@ -324,9 +324,9 @@ impl Store {
         let view = ImageView::new_checked(image).map_err(|source| bad_image(name, source))?;
         icache::supported().map_err(|reason| unsupported(name, reason))?;
         check_cpu(&view, name, self.platform, &self.next.cpu)?;
-        if !has_room {
-            let (images, bytes) = (self.held.len(), self.bytes);
-            return Err(no_room(name, len, self.capacity.bytes, images, bytes));
+        if !has_capacity {
+            let (images, bytes) = (self.stored.len(), self.bytes);
+            return Err(store_full(name, len, self.capacity.bytes, images, bytes));
         }
         let offer = resolver.offer(&view, name)?;
         let (block, main) = place(&mut self.arena, &view, name, &offer)?;
@@ -357,7 +357,7 @@ impl Store {
             });
             linked.assume_init()
         };
-        vacant.insert(Held { linked: Arc::clone(&linked), listed: None });
+        vacant.insert(Stored { linked: Arc::clone(&linked), listed: None });
         if self.next.ages.add(claimed) {
             self.sort_ages();
         }
@@ -367,18 +367,18 @@ impl Store {
     /// Allocates memory for the next image, so that its first call allocates none.
     pub fn prepare(&mut self) {
         self.next.spare.get_or_insert_with(Arc::new_uninit);
-        self.held.reserve(1);
+        self.stored.reserve(1);
         self.next.ages.reserve();
     }
 
     /// Returns whether an image of this length would keep within the capacity.
-    fn holds_besides(&self, len: usize) -> bool {
+    fn has_capacity_for(&self, len: usize) -> bool {
         self.len() < self.capacity.images && len <= self.capacity.bytes - self.bytes
     }
 
     /// Returns whether an image with this need would be placed now.
     pub fn has_space(&self, need: &Need) -> bool {
-        self.holds_besides(need.image) && self.arena.fits(need)
+        self.has_capacity_for(need.image) && self.arena.fits(need)
     }
 
     /// Drops code, the least recently used first, until an image with this need would be placed, or no code is left to
@@ -392,10 +392,10 @@ impl Store {
         let mut behind = Bound::Unbounded;
         while !self.has_space(need) {
             let Some(age @ (_, key)) = self.oldest(behind) else { return false };
-            let Some(held) = self.held.get(&key) else { return false };
-            release(&held.linked);
-            if Arc::strong_count(&held.linked) == 1 {
-                self.forget(key);
+            let Some(stored) = self.stored.get(&key) else { return false };
+            release(&stored.linked);
+            if Arc::strong_count(&stored.linked) == 1 {
+                self.drop_code(key);
                 self.next.evictions += 1;
             } else {
                 behind = Bound::Excluded(age);
@@ -408,13 +408,13 @@ impl Store {
     fn oldest(&mut self, behind: Bound<Age>) -> Option<Age> {
         loop {
             let age @ (listed, key) = self.next.ages.next(behind)?;
-            let held = self.held.get_mut(&key)?;
-            let last = held.linked.usage().last();
+            let stored = self.stored.get_mut(&key)?;
+            let last = stored.linked.usage().last();
             if last <= listed {
                 return Some(age);
             }
             // Used since the recorded time.
-            held.listed = Some(last);
+            stored.listed = Some(last);
             self.next.ages.update(age, last);
         }
     }
@@ -422,25 +422,25 @@ impl Store {
     /// Moves new images into the order of use.
     #[cold]
     fn sort_ages(&mut self) {
-        let held = &mut self.held;
+        let stored = &mut self.stored;
         self.next.ages.sort(|key| {
-            let held = held.get_mut(key).filter(|held| held.listed.is_none())?;
-            Some(*held.listed.insert(held.linked.usage().last()))
+            let stored = stored.get_mut(key).filter(|stored| stored.listed.is_none())?;
+            Some(*stored.listed.insert(stored.linked.usage().last()))
         });
     }
 
     /// The code with this key, or with this id in the default domain.
     #[inline]
     pub fn get(&self, key: impl Into<CodeKey>) -> Option<&Arc<LinkedImage>> {
-        self.held.get(&key.into()).map(|held| &held.linked)
+        self.stored.get(&key.into()).map(|stored| &stored.linked)
     }
 
     /// Removes the code with this key, or with this id in the default domain; `false` if it is not in the store. It
     /// stays placed until its last `Arc` is dropped. If a source sends it again, the store links it anew, with its
     /// initial statics.
-    pub fn forget(&mut self, key: impl Into<CodeKey>) -> bool {
+    pub fn drop_code(&mut self, key: impl Into<CodeKey>) -> bool {
         let key = key.into();
-        let Some(Held { linked, listed }) = self.held.remove(&key) else { return false };
+        let Some(Stored { linked, listed }) = self.stored.remove(&key) else { return false };
         if let Some(listed) = listed {
             self.next.ages.remove(&(listed, key));
         }
@@ -451,12 +451,12 @@ impl Store {
 
     /// Number of images in the store.
     pub fn len(&self) -> usize {
-        self.held.len()
+        self.stored.len()
     }
 
     /// Returns whether the store is empty.
     pub fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        self.stored.is_empty()
     }
 
     /// Total length of the stored images as they travelled, in bytes. Their space in the arena is
@@ -467,7 +467,7 @@ impl Store {
 
     /// The linked images, in no order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Arc<LinkedImage>> {
-        self.held.values().map(|held| &held.linked)
+        self.stored.values().map(|stored| &stored.linked)
     }
 
     /// Number of images evicted.
@@ -531,7 +531,7 @@ fn unsupported(name: &str, reason: &'static str) -> Refused {
 
 /// The refusal of an image of `len` bytes by a store that has `images`.
 #[cold]
-fn no_room(name: &str, len: usize, capacity: usize, images: usize, bytes: usize) -> Refused {
+fn store_full(name: &str, len: usize, capacity: usize, images: usize, bytes: usize) -> Refused {
     let ifunc = name.to_owned();
     match len > capacity {
         true => Refused::LargerThanStore { ifunc, len, capacity },

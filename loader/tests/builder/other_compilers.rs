@@ -260,12 +260,12 @@ fn the_archive_of_a_distribution_is_taken() {
         // SAFETY: the code declares it with this type.
         unsafe { exports.insert("__stack_chk_fail", stack_was_overwritten as *const c_void) };
         #[repr(C)]
-        struct Answer {
+        struct Reply {
             size: i32,
             bytes: [u8; 4096],
         }
         let mut run = |block: &[u8]| {
-            let mut reply = Answer { size: 0, bytes: [0; 4096] };
+            let mut reply = Reply { size: 0, bytes: [0; 4096] };
             target.run(&report, block, &mut reply);
             usize::try_from(reply.size).ok().map(|size| reply.bytes[..size].to_vec())
         };

@@ -201,7 +201,7 @@ impl Entry {
             Entry::Call { pending, .. } => pending.get().abandon(),
             Entry::Part(part) if part.group.has_failed.load(Ordering::Acquire) => true,
             Entry::Part(part) => {
-                part.pendings.get().forget_unsent();
+                part.pendings.get().drop_unsent();
                 part.open.iter().for_each(|pending| {
                     pending.get().abandon();
                 });

@@ -146,7 +146,7 @@ impl Bridge {
         let bridge = Bound::new(py, bridge)?;
         let known = PyWeakrefReference::new(bridge.as_any())?.unbind();
         let known = Known { event_loop: event_loop.as_ptr().addr(), bridge: Arc::new(known) };
-        Bridge::forget_ended(py, shared);
+        Bridge::remove_ended(py, shared);
         shared.bridges.with(|bridges| bridges.push(known));
         // From here on the loop owns the bridge.
         Bridge::read(&bridge, event_loop)?;
@@ -154,7 +154,7 @@ impl Bridge {
     }
 
     /// Removes the bridges that ended.
-    fn forget_ended(py: Python<'_>, shared: &Shared) {
+    fn remove_ended(py: Python<'_>, shared: &Shared) {
         let all = shared.bridges.with(|bridges| bridges.clone());
         let ended: Vec<_> = all.into_iter().filter(|known| known.bridge(py).is_none()).collect();
         let is_ended = |known: &Known| ended.iter().any(|other| Arc::ptr_eq(&known.bridge, &other.bridge));
@@ -320,13 +320,13 @@ impl Bridge {
     }
 
     fn __clear__(&self) {
-        self.let_go();
+        self.drop_awaiting();
     }
 }
 
 impl Bridge {
     /// Drops the calls that it looks for.
-    fn let_go(&self) {
+    fn drop_awaiting(&self) {
         let awaiting = self.state.with(|state| std::mem::take(&mut state.awaiting));
         if let Some(shared) = self.shared.upgrade() {
             shared.no_longer_awaited(awaiting.len());
@@ -338,8 +338,8 @@ impl Bridge {
 impl Drop for Bridge {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.upgrade() {
-            shared.forget_sleeper(&self.wake);
+            shared.drop_sleeper(&self.wake);
         }
-        self.let_go();
+        self.drop_awaiting();
     }
 }

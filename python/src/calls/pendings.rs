@@ -114,7 +114,7 @@ impl Pendings {
     }
 
     /// Drops the calls that were not sent.
-    pub(crate) fn forget_unsent(&self) {
+    pub(crate) fn drop_unsent(&self) {
         let unsent = self.unsent.with(std::mem::take);
         for (place, _) in &unsent {
             self.calls[*place].get().abandon();

@@ -240,7 +240,7 @@ impl Shared {
     /// Runs `work` under the lock in a thread that has the GIL, and releases the GIL if it has to wait.
     pub(crate) fn with<R: Send>(&self, py: Python<'_>, work: impl FnOnce(&mut Held) -> R + Send) -> R {
         self.held.with_attached(py, |held| {
-            self.forget_dropped(held);
+            self.cancel_dropped(held);
             work(held)
         })
     }
@@ -248,12 +248,12 @@ impl Shared {
     /// Runs `work` under the lock in a thread that has released the GIL.
     fn with_detached<R: Send>(&self, work: impl FnOnce(&mut Held) -> R + Send) -> R {
         self.held.with(|held| {
-            self.forget_dropped(held);
+            self.cancel_dropped(held);
             work(held)
         })
     }
 
-    fn forget_dropped(&self, held: &Held) {
+    fn cancel_dropped(&self, held: &Held) {
         if self.drops.load(Ordering::Acquire) == 0 {
             return;
         }
@@ -272,7 +272,7 @@ impl Shared {
         }
         self.dropped.with(|dropped| dropped.push(number));
         self.drops.fetch_add(1, Ordering::AcqRel);
-        let _ = self.held.try_with(|held| self.forget_dropped(held));
+        let _ = self.held.try_with(|held| self.cancel_dropped(held));
     }
 
     /// Returns whether event loops look for calls.
@@ -289,7 +289,7 @@ impl Shared {
     }
 
     /// Ends the sleeps of an event loop that has ended.
-    pub(crate) fn forget_sleeper(&self, wake: &Arc<Wake>) {
+    pub(crate) fn drop_sleeper(&self, wake: &Arc<Wake>) {
         wake.asleep.store(false, Ordering::Relaxed);
         // A forked child leaves the parent's link as it is.
         if self.process.is_this() {

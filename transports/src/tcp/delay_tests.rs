@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::thread;
 
-use farjump_namespaces::{Namespaces, Side as Place};
+use farjump_namespaces::{Namespace as Place, Namespaces};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::*;

@@ -56,7 +56,7 @@ fn a_gone_peer_shows_after_its_messages_and_sends_are_harmless() {
 #[test]
 fn descriptors_that_a_peer_passes_end_the_link_and_are_closed_elsewhere() {
     let [ours, theirs] = unix();
-    let mut own = end(ours, Side::Source, TERMS);
+    let mut own = endpoint(ours, StreamRole::Source, TERMS);
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     let passed = [writer.as_fd()];
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

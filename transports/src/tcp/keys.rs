@@ -10,7 +10,7 @@
 
 use std::mem::MaybeUninit;
 
-use farjump_core::transport::{Secret, Side, Stream};
+use farjump_core::transport::{Secret, Stream, StreamRole};
 use farjump_os::scrubbed;
 use ring::aead::{AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, Tag, UnboundKey};
 use ring::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
@@ -83,16 +83,16 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// The keys for sending and for receiving of the endpoint `side`.
+    /// The keys for sending and for receiving of the endpoint `role`.
     pub(super) fn pair(
         cipher: Cipher,
-        side: Side,
+        role: StreamRole,
         token: &[u8; Stream::TOKEN],
         secret: &Secret,
     ) -> [Keys; 2] {
-        let labels = match side {
-            Side::Source => [TO_TARGET, TO_SOURCE],
-            Side::Target => [TO_SOURCE, TO_TARGET],
+        let labels = match role {
+            StreamRole::Source => [TO_TARGET, TO_SOURCE],
+            StreamRole::Target => [TO_SOURCE, TO_TARGET],
         };
         scrubbed(|| {
             let root = Salt::new(HKDF_SHA256, token).extract(secret.as_bytes());
@@ -227,7 +227,7 @@ mod tests {
 
     fn pairs(cipher: Cipher) -> [[Keys; 2]; 2] {
         let secret = Secret::from_bytes(std::array::from_fn(|at| at as u8));
-        [Side::Source, Side::Target].map(|side| Keys::pair(cipher, side, &TOKEN, &secret))
+        [StreamRole::Source, StreamRole::Target].map(|role| Keys::pair(cipher, role, &TOKEN, &secret))
     }
 
     #[test]
@@ -257,7 +257,7 @@ mod tests {
     fn another_secret_token_or_cipher_gives_other_keys() {
         let seal = |secret: u8, token: u8, cipher| {
             let secret = Secret::from_bytes([secret; 64]);
-            let [mut out, _] = Keys::pair(cipher, Side::Source, &[token; 32], &secret);
+            let [mut out, _] = Keys::pair(cipher, StreamRole::Source, &[token; 32], &secret);
             out.seal(&[0; HEAD], &mut []).unwrap()
         };
         let first = seal(1, 1, Cipher::Aes);

@@ -13,8 +13,8 @@ fn liar(terms: Terms) -> (Liar, TcpMessages) {
     let [left, right] = unix();
     let cipher = Cipher::agree(terms.seal == Seal::Aes, terms.seal == Seal::Aes);
     let secret = Secret::from_bytes([9; Secret::LEN]);
-    let keys = (terms.seal != Seal::Clear).then(|| Keys::pair(cipher, Side::Source, &[5; 32], &secret));
-    (Liar { socket: left.into(), keys }, end(right, Side::Target, terms))
+    let keys = (terms.seal != Seal::Clear).then(|| Keys::pair(cipher, StreamRole::Source, &[5; 32], &secret));
+    (Liar { socket: left.into(), keys }, endpoint(right, StreamRole::Target, terms))
 }
 
 const HONEST: Head = Head { message: 64, body: 64, last: true, waits: false, consumed: 0, window: 4 << 20 };

@@ -30,7 +30,7 @@ pub(super) struct TcpMessages {
     /// Length of the message for which there is no credit.
     wanted: Option<usize>,
     /// The peer's last credit when this endpoint reported that it waits.
-    asked: Option<(u32, u32)>,
+    reported: Option<(u32, u32)>,
 }
 
 /// The parts for sending and receiving.
@@ -45,7 +45,7 @@ pub(super) struct Parts {
 
 impl TcpMessages {
     pub(super) fn new(parts: Parts, max_frame: usize) -> TcpMessages {
-        TcpMessages { parts: ManuallyDrop::new(parts), lent: None, max_frame, wanted: None, asked: None }
+        TcpMessages { parts: ManuallyDrop::new(parts), lent: None, max_frame, wanted: None, reported: None }
     }
 
     #[inline]
@@ -58,12 +58,12 @@ impl TcpMessages {
     #[cold]
     fn full(&mut self, len: usize) -> Result<TransportError, TransportError> {
         self.wanted = Some(len);
-        let asked = self.asked;
+        let reported = self.reported;
         let Parts { socket, outbound, windows, .. } = self.parts();
-        if !windows.send_credit.has_credit(len) && asked != Some(windows.send_credit.state()) {
+        if !windows.send_credit.has_credit(len) && reported != Some(windows.send_credit.state()) {
             let sent = outbound.note(socket, true, &mut windows.recv_credit);
             if sent.map_err(|cause| error(Operation::Send, *cause))? {
-                self.asked = Some(self.parts().windows.send_credit.state());
+                self.reported = Some(self.parts().windows.send_credit.state());
             }
         }
         self.work()?;
@@ -250,7 +250,7 @@ unsafe impl Messages for TcpMessages {
         self.parts.outbound.is_waiting()
     }
 
-    fn tells_unasked(&self) -> bool {
+    fn wakes_unarmed(&self) -> bool {
         self.parts.inbound.is_empty()
     }
 

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use farjump_core::frame::LINE;
-use farjump_core::transport::{Secret, Side, Stream, UnconnectedEndpoint};
+use farjump_core::transport::{Secret, Stream, StreamRole, UnconnectedEndpoint};
 
 use super::super::head::{BODY, HEAD, Head, TAG};
 use super::super::keys::{Cipher, Keys};
@@ -49,19 +49,19 @@ fn unix() -> [OwnedFd; 2] {
     [left.into(), right.into()]
 }
 
-/// The endpoint `side` of a link on `descriptor`.
-fn end(descriptor: OwnedFd, side: Side, terms: Terms) -> TcpMessages {
+/// The endpoint `role` of a link on `descriptor`.
+fn endpoint(descriptor: OwnedFd, role: StreamRole, terms: Terms) -> TcpMessages {
     let Terms { seal, window, max_frame } = terms;
     let own_address = EndpointAddress { aes: seal == Seal::Aes, window, max_frame };
     let own = UnconnectedTcp::new(own_address);
     let mut peer = own.address().try_to_owned().unwrap();
     let secret = (seal != Seal::Clear).then(|| Secret::from_bytes([9; Secret::LEN]));
-    peer.stream = Some(Stream { descriptor, side, token: [5; Stream::TOKEN], secret });
+    peer.stream = Some(Stream { descriptor, role, token: [5; Stream::TOKEN], secret });
     own.join(peer).unwrap()
 }
 
 fn pair_on([left, right]: [OwnedFd; 2], terms: Terms) -> (TcpMessages, TcpMessages) {
-    (end(left, Side::Source, terms), end(right, Side::Target, terms))
+    (endpoint(left, StreamRole::Source, terms), endpoint(right, StreamRole::Target, terms))
 }
 
 fn pair(terms: Terms) -> (TcpMessages, TcpMessages) {
@@ -424,18 +424,18 @@ fn keys_turn_while_messages_travel() {
 #[test]
 fn a_message_read_ahead_suspends_the_descriptors_promise_until_polled() {
     let (mut left, mut right) = pair(Terms { window: 64, ..TERMS });
-    assert!(right.tells_unasked());
+    assert!(right.wakes_unarmed());
     send(&mut right, 64, 1).unwrap();
     assert!(right.reserve(64).unwrap_err().is_full());
     send(&mut left, 64, 2).unwrap();
     let deadline = Instant::now() + PATIENCE;
-    while right.tells_unasked() {
+    while right.wakes_unarmed() {
         assert!(Instant::now() < deadline, "nothing came");
         // It waits for credit, and finds the message.
         right.progress().unwrap();
     }
     assert_eq!(take(&mut right).unwrap().unwrap(), bytes_of(64, 2).collect::<Vec<_>>());
-    assert!(take(&mut right).unwrap().is_none() && right.tells_unasked());
+    assert!(take(&mut right).unwrap().is_none() && right.wakes_unarmed());
 }
 
 #[test]

@@ -88,11 +88,11 @@ impl UnconnectedTcp {
         if !peer.descriptors.is_empty() {
             return Err(Cause::Address("it has descriptors".to_owned()));
         }
-        let Some(Stream { descriptor, side, token, secret }) = peer.stream else {
+        let Some(Stream { descriptor, role, token, secret }) = peer.stream else {
             return Err(Cause::Unsupported("an end without a stream, which farjump connects,"));
         };
         let cipher = Cipher::agree(self.0.aes, peer_address.aes);
-        let keys = secret.map(|secret| scrubbed(|| Keys::pair(cipher, side, &token, &secret)));
+        let keys = secret.map(|secret| scrubbed(|| Keys::pair(cipher, role, &token, &secret)));
         let (out, into) = keys.map_or((None, None), |[out, into]| (Some(out), Some(into)));
         fork_count::watch();
         let socket = Socket::new(descriptor).map_err(|errno| Cause::System(errno.to_string()))?;

@@ -38,9 +38,9 @@ struct Lane {
 
 impl Lanes {
     /// Reads the lanes of `end`.
-    pub(super) fn of(ucx: &Ucx, end: ucp_ep_h) -> Lanes {
+    pub(super) fn of(ucx: &Ucx, endpoint: ucp_ep_h) -> Lanes {
         // SAFETY: the UCX endpoint is connected, and `printed` made the stream.
-        Lanes::read(&printed(|stream| unsafe { ucx.ucp_ep_print_info(end, stream) }))
+        Lanes::read(&printed(|stream| unsafe { ucx.ucp_ep_print_info(endpoint, stream) }))
     }
 
     /// Parses UCX's output. Skips lines of no known form.

@@ -46,7 +46,7 @@ impl MappingQuery {
 
     /// Returns whether nothing is mapped in `range`. `None` if the query fails.
     pub(super) fn is_free(&self, range: &Range<usize>) -> Option<bool> {
-        match self.ask(range.start, COVERING_OR_NEXT)? {
+        match self.query_mapping(range.start, COVERING_OR_NEXT)? {
             Some(next) => Some(next.vma_start >= range.end as u64),
             None => Some(true),
         }
@@ -54,10 +54,10 @@ impl MappingQuery {
 
     /// Returns whether all of `range` lies in one piece of one shared segment. `None` if the query fails.
     pub(super) fn is_of_one_segment(&self, range: &Range<usize>) -> Option<bool> {
-        let Some(mut last) = self.ask(range.start, 0)? else { return Some(false) };
+        let Some(mut last) = self.query_mapping(range.start, 0)? else { return Some(false) };
         while last.vma_end < range.end as u64 {
-            let Some(next) = self.ask(last.vma_end as usize, 0)? else { return Some(false) };
-            if !last.is_shared() || !last.goes_on_in(&next) {
+            let Some(next) = self.query_mapping(last.vma_end as usize, 0)? else { return Some(false) };
+            if !last.is_shared() || !last.is_contiguous_with(&next) {
                 return Some(false);
             }
             last = next;
@@ -66,7 +66,7 @@ impl MappingQuery {
     }
 
     /// Queries the mapping at an address. `None` if the query fails; `Some(None)` if there is no mapping.
-    fn ask(&self, address: usize, flags: u64) -> Option<Option<ProcmapQuery>> {
+    fn query_mapping(&self, address: usize, flags: u64) -> Option<Option<ProcmapQuery>> {
         let mut query = ProcmapQuery {
             size: size_of::<ProcmapQuery>() as u64,
             query_flags: flags,
@@ -89,7 +89,7 @@ impl ProcmapQuery {
     }
 
     /// Returns whether `next` begins at the end of this mapping, in memory and in the file.
-    fn goes_on_in(&self, next: &ProcmapQuery) -> bool {
+    fn is_contiguous_with(&self, next: &ProcmapQuery) -> bool {
         let file = |one: &ProcmapQuery| (one.dev_major, one.dev_minor, one.inode);
         let len = self.vma_end - self.vma_start;
         self.vma_end == next.vma_start && file(self) == file(next) && self.vma_offset + len == next.vma_offset

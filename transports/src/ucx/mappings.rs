@@ -69,7 +69,7 @@ impl Mappings {
             return Ok(false);
         };
         for piece in pieces {
-            if !last.goes_on_in(piece) {
+            if !last.is_contiguous_with(piece) {
                 return Ok(false);
             }
             last = piece;
@@ -93,7 +93,7 @@ impl Mapping {
     }
 
     /// Returns whether `next` begins at the end of this mapping, in memory and in the file.
-    fn goes_on_in(&self, next: &Mapping) -> bool {
+    fn is_contiguous_with(&self, next: &Mapping) -> bool {
         let len = self.range.len() as u64;
         self.range.end == next.range.start && self.file == next.file && self.offset + len == next.offset
     }

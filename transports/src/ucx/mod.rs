@@ -38,7 +38,7 @@ use farjump_ucx_sys::{
 /// # Safety
 /// `end` is an open UCX endpoint, and no other thread uses its worker.
 #[doc(hidden)]
-pub unsafe fn transports_of(ucx: &Ucx, end: ucp_ep_h) -> Vec<String> {
+pub unsafe fn transports_of(ucx: &Ucx, endpoint: ucp_ep_h) -> Vec<String> {
     lanes::Lanes::of(ucx, end).transports()
 }
 

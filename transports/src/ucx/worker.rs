@@ -144,11 +144,11 @@ impl Worker {
     ///
     /// # Safety
     /// The UCX endpoint is not used again.
-    pub(super) unsafe fn close(&self, end: ucp_ep_h) {
+    pub(super) unsafe fn close(&self, endpoint: ucp_ep_h) {
         // SAFETY: zero is valid for all fields, numbers and pointers; the empty mask names none to read.
         let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
         // SAFETY: the UCX endpoint is this worker's, and the caller does not use it again.
-        let closing = unsafe { self.ucx.ucp_ep_close_nbx(end, &params) };
+        let closing = unsafe { self.ucx.ucp_ep_close_nbx(endpoint, &params) };
         let began = Instant::now();
         while status_of(self.ucx, closing) == UCS_INPROGRESS && began.elapsed() < CLOSE_TIMEOUT {
             self.progress();

@@ -15,10 +15,10 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use rustix::param::page_size;
 
-use crate::verbs::device::domain::Domain;
 use super::error::{exhausted, last_error};
 use crate::fork::{self, Inherited, Listed};
 use crate::region_len;
+use crate::verbs::device::domain::Domain;
 
 /// Length in bytes from which huge pages pay for memory.
 const HUGE: usize = 2 << 20;

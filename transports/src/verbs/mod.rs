@@ -7,7 +7,7 @@
 mod completions;
 mod counters;
 mod device;
-mod ends;
+mod endpoints;
 mod error;
 #[cfg(test)]
 mod fake;
@@ -19,11 +19,11 @@ pub mod send;
 mod send_slots;
 pub mod write;
 
+pub use crate::verbs::device::port_report::{PortReport, PortUse, ports};
+pub use crate::verbs::device::sysfs::{GidInfo, NodeError, PortInfo};
 pub use counters::{Counts, counts};
 pub use options::{DEVICE_VARIABLE, Gid, OPTIONS_VARIABLE, Options, choose_device};
-pub use crate::verbs::device::port_report::{PortReport, PortUse, ports};
 pub use send::Send;
-pub use crate::verbs::device::sysfs::{GidInfo, NodeError, PortInfo};
 pub use write::Write;
 
 use std::sync::{Arc, Mutex, PoisonError};

@@ -14,11 +14,11 @@ use std::sync::Arc;
 
 use farjump_core::transport::{Cause, Lender, Loan, Operation, ReadBytes, TransportError};
 
-use crate::verbs::device::domain::Domain;
 use super::memory::{Memory, Registration, Use};
 use super::queue::Queue;
 use crate::read_memory::{ReadMemory, SpareMemory};
 use crate::region_len;
+use crate::verbs::device::domain::Domain;
 
 /// Most bytes of one read.
 const PART: usize = 4 << 20;
@@ -101,7 +101,7 @@ unsafe impl ReadMemory for Memory {
 /// then.
 #[derive(Default)]
 pub(super) struct QueueReads {
-    under_way: Option<Read>,
+    in_flight: Option<Read>,
     spare: SpareMemory<Memory>,
 }
 
@@ -122,28 +122,28 @@ impl QueueReads {
     /// Starts to read `len` bytes of the memory that the peer lent by `key`.
     pub(super) fn start(&mut self, queue: &mut Queue, key: &[u8], len: usize) -> Result<(), Cause> {
         let lent = Lent::from_bytes(key, len)?;
-        if self.under_way.is_some() && self.poll(queue)?.is_none() {
+        if self.in_flight.is_some() && self.poll(queue)?.is_none() {
             return Err(Cause::Full);
         }
         let memory = match self.spare.take(len) {
             Some(memory) => memory,
             None => Memory::create(&queue.domain, region_len::for_read(len)?, Use::Received)?,
         };
-        self.under_way = Some(Read { memory, lent, len, done: 0, posted: None, last: None });
-        self.go_on(queue)
+        self.in_flight = Some(Read { memory, lent, len, done: 0, posted: None, last: None });
+        self.post_next_part(queue)
     }
 
     /// The bytes of the read under way, if all have arrived. Posts the next part once one has arrived.
     pub(super) fn poll(&mut self, queue: &mut Queue) -> Result<Option<ReadBytes>, Cause> {
         queue.work().map_err(|(cause, _)| cause)?;
-        let Some(read) = &mut self.under_way else { return Ok(None) };
+        let Some(read) = &mut self.in_flight else { return Ok(None) };
         if let Some((request, len)) = read.posted
             && queue.done() > request
         {
             (read.done, read.posted) = (read.done + len, None);
         }
         if read.done < read.len {
-            self.go_on(queue)?;
+            self.post_next_part(queue)?;
             return Ok(None);
         }
         match read.last {
@@ -156,20 +156,20 @@ impl QueueReads {
             Some(last) if queue.done() > last => {}
             _ => return Ok(None),
         }
-        let read = self.under_way.take();
+        let read = self.in_flight.take();
         // SAFETY: the device is done with the memory, which has at least `len` bytes.
         Ok(read.map(|Read { memory, len, .. }| unsafe { self.spare.lend(memory, len) }))
     }
 
     /// Posts the next part, unless one is posted or there is no slot.
-    fn go_on(&mut self, queue: &mut Queue) -> Result<(), Cause> {
-        let Some(read) = &mut self.under_way else { return Ok(()) };
+    fn post_next_part(&mut self, queue: &mut Queue) -> Result<(), Cause> {
+        let Some(read) = &mut self.in_flight else { return Ok(()) };
         if read.posted.is_some() || read.done == read.len || queue.free_slots() == 0 {
             return Ok(());
         }
         let len = (read.len - read.done).min(PART).min(queue.device.max_message());
         let at = read.done as u64;
-        // SAFETY: `done + len` is at most the length of the memory. `under_way` keeps the memory until the request is
+        // SAFETY: `done + len` is at most the length of the memory. `in_flight` keeps the memory until the request is
         // done, or until after the queue pair is gone, and nothing else uses it.
         let request = unsafe {
             let into = read.memory.start().add(read.done);

@@ -12,10 +12,10 @@ use farjump_rdma_sys::{
     IBV_TRANSPORT_IWARP, ibv_ah_attr,
 };
 
-use crate::verbs::device::address::{Backend, EndpointAddress, Offer};
-use super::fake::{Fake, FakePort, asked_of, ended, preparations};
+use super::fake::{Fake, FakePort, ended, preparations, request_of};
 use super::write::Write;
 use super::*;
+use crate::verbs::device::address::{Backend, EndpointAddress, Offer};
 
 type Opened = Box<dyn UnconnectedEndpoint>;
 
@@ -36,7 +36,7 @@ fn offered(end: &Opened) -> Offer {
     Offer::from_bytes(&end.address().bytes, Backend::Write).unwrap()
 }
 
-fn told(end: &Opened) -> EndpointAddress {
+fn offered_address(end: &Opened) -> EndpointAddress {
     offered(end).endpoints[0].clone()
 }
 
@@ -58,8 +58,8 @@ fn refused(end: Opened, peer: &Opened) -> String {
 
 /// The path of a connected queue pair.
 fn path_of(number: u32) -> ibv_ah_attr {
-    let asked = asked_of(number);
-    asked.changes.iter().find(|change| change.qp_state == IBV_QPS_RTR).unwrap().ah_attr
+    let requested = request_of(number);
+    requested.changes.iter().find(|change| change.qp_state == IBV_QPS_RTR).unwrap().ah_attr
 }
 
 fn mapped(address: &str) -> [u8; 16] {
@@ -75,7 +75,7 @@ fn a_peer_in_another_subnet_is_reached_by_router_lid_or_refused() {
     let said = refused(open_by(on("near0")).unwrap(), &far);
     assert!(said.contains("subnet fec0:0:0:7::") && said.contains("router="), "{said}");
     let routed = open_by(on("near0").with("router=9").unwrap()).unwrap();
-    let number = told(&routed).queue;
+    let number = offered_address(&routed).queue;
     let _end = connect(routed, &far).unwrap();
     let path = path_of(number);
     assert_eq!((path.dlid, path.is_global), (9, 1));
@@ -88,7 +88,7 @@ fn gids_of_two_kinds_are_refused_by_name() {
     fake.roce("new0", "10.9.0.1");
     fake.device("old0", 0, IBV_TRANSPORT_IB, &[older]);
     let (new, old) = (open_by(on("new0")).unwrap(), open_by(on("old0")).unwrap());
-    assert_eq!((told(&new).gid_kind, told(&old).gid_kind), (2, 1));
+    assert_eq!((offered_address(&new).gid_kind, offered_address(&old).gid_kind), (2, 1));
     let said = refused(new, &old);
     assert!(said.contains("is of RoCE v1 and that of this process of RoCE v2"), "{said}");
 }
@@ -100,7 +100,7 @@ fn a_gid_of_an_interface_in_another_network_namespace_is_passed_over() {
     fake.device("shared0", 0, IBV_TRANSPORT_IB, &[port.on(3, "eth1")]);
     // The same index and name, and another address: index and name may be equal in two namespaces.
     fake.namespace(&[(7, "eth0"), (3, "eth1")], &["10.9.0.1"]);
-    assert_eq!(told(&open()).gid, mapped("10.9.0.1"));
+    assert_eq!(offered_address(&open()).gid, mapped("10.9.0.1"));
     fake.namespace(&[(3, "eth1")], &[]);
     let error = open_by(Options::default()).err().unwrap().to_string();
     assert!(error.contains("in other network namespaces") && error.contains("GID 1 10.9.0.9"), "{error}");
@@ -115,7 +115,7 @@ fn an_iwarp_device_is_unusable_with_the_reason_and_another_is_taken() {
     let report = &ports(&OpenRequest::new(8192, 4096))[0];
     assert!(report.usable.as_ref().is_err_and(|why| why.contains("iWARP")), "{report:?}");
     fake.roce("zz0", "10.9.0.1");
-    assert_eq!(told(&open()).gid, mapped("10.9.0.1"));
+    assert_eq!(offered_address(&open()).gid, mapped("10.9.0.1"));
 }
 
 #[test]
@@ -124,12 +124,15 @@ fn addresses_of_a_port_are_read_again_at_each_open() {
     fake.device("ib0", 0, IBV_TRANSPORT_IB, &[FakePort::infiniband(4, "fec0::4")]);
     // Kept open, like links of a long-running target.
     let first = open();
-    assert_eq!((told(&first).lid, told(&first).mtu, told(&first).partition), (4, 2048, 0xffff));
+    assert_eq!(
+        (offered_address(&first).lid, offered_address(&first).mtu, offered_address(&first).partition),
+        (4, 2048, 0xffff)
+    );
     let mut changed = FakePort::infiniband(9, "fec0::9");
     (changed.mtu, changed.keys) = (3, vec![0x8001]);
     fake.change("ib0", &[changed], IBV_EVENT_LID_CHANGE);
     let second = open();
-    let now = told(&second);
+    let now = offered_address(&second);
     assert_eq!((now.lid, now.mtu, now.partition), (9, 1024, 0x8001));
     assert_eq!(now.gid, "fec0::9".parse::<std::net::Ipv6Addr>().unwrap().octets());
     // An unchanged device is not opened again.
@@ -189,12 +192,12 @@ fn inline_limits_and_order_are_probed_with_a_link_sized_queue_pair() {
     fake.refuse_longer("roce0", 256 * 100);
     fake.keep_order("roce0");
     let end = open();
-    let asked = asked_of(told(&end).queue);
-    assert_eq!((asked.depth, asked.receives, asked.inline), (256, 256, 64));
-    assert!(told(&end).in_order, "it is promised of queue pairs that send");
+    let requested = request_of(offered_address(&end).queue);
+    assert_eq!((requested.depth, requested.receives, requested.inline), (256, 256, 64));
+    assert!(offered_address(&end).in_order, "it is promised of queue pairs that send");
     let fake = Fake::new();
     fake.roce("roce0", "10.9.0.1");
-    assert!(!told(&open()).in_order);
+    assert!(!offered_address(&open()).in_order);
 }
 
 #[test]
@@ -202,7 +205,8 @@ fn queues_that_something_sleeps_on_are_spread_over_the_completion_vectors() {
     let fake = Fake::new();
     fake.roce("roce0", "10.9.0.1");
     let ends: Vec<_> = (0..4).map(|_| open()).collect();
-    let mut vectors: Vec<_> = ends.iter().map(|end| asked_of(told(end).queue).vectors[1]).collect();
+    let mut vectors: Vec<_> =
+        ends.iter().map(|end| request_of(offered_address(end).queue).vectors[1]).collect();
     vectors.sort();
     assert_eq!(vectors, [0, 1, 2, 3]);
 }
@@ -232,17 +236,17 @@ fn the_device_near_the_thread_is_chosen_unless_its_port_is_down() {
     let fake = Fake::new();
     fake.device("a0", 1, IBV_TRANSPORT_IB, &[FakePort::ethernet("10.9.0.1")]);
     fake.device("b0", 0, IBV_TRANSPORT_IB, &[FakePort::ethernet("10.9.0.2")]);
-    assert_eq!(told(&open()).gid, mapped("10.9.0.2"));
+    assert_eq!(offered_address(&open()).gid, mapped("10.9.0.2"));
     fake.run_on(1);
     let near = open();
-    assert_eq!(told(&near).gid, mapped("10.9.0.1"));
+    assert_eq!(offered_address(&near).gid, mapped("10.9.0.1"));
     let reports = ports(&OpenRequest::new(8192, 4096));
     let taken: Vec<_> = reports.iter().map(|it| (it.is_taken, it.info.memory_node)).collect();
     assert_eq!(taken, [(true, Some(1)), (false, Some(0))]);
     let mut down = FakePort::ethernet("10.9.0.1");
     down.is_active = false;
     fake.change("a0", &[down], IBV_EVENT_PORT_ERR);
-    assert_eq!(told(&open()).gid, mapped("10.9.0.2"));
+    assert_eq!(offered_address(&open()).gid, mapped("10.9.0.2"));
 }
 
 #[test]
@@ -253,11 +257,11 @@ fn a_source_without_a_named_port_chooses_one_that_reaches_the_target() {
     fake.device("ib0", 1, IBV_TRANSPORT_IB, &[far, FakePort::infiniband(5, "fec0::5")]);
     let target = open_by(on("ib0:2")).unwrap();
     let mut source = open();
-    assert!(told(&source).is_ethernet, "by itself it takes the nearest");
+    assert!(offered_address(&source).is_ethernet, "by itself it takes the nearest");
     source.arrival_with(&target.address().bytes).unwrap();
-    let chosen = told(&source);
+    let chosen = offered_address(&source);
     assert_eq!((chosen.is_ethernet, chosen.lid), (false, 5), "of two ports the one in the target's subnet");
-    let (number, lid) = (chosen.queue, told(&target).lid);
+    let (number, lid) = (chosen.queue, offered_address(&target).lid);
     let _end = connect(source, &target).unwrap();
     assert_eq!((path_of(number).dlid, path_of(number).port_num), (lid, 2));
     // A named port stays the choice.
@@ -295,7 +299,7 @@ fn a_target_without_a_named_port_connects_in_the_sources_network() {
         assert_eq!(places, [(true, 0), (false, 4), (false, 5)], "one for each network, the nearest first");
         source.arrival_with(&target.address().bytes).unwrap();
         let answer = Offer::from_bytes(&source.address().bytes, backend).unwrap();
-        assert_eq!((answer.answers, answer.endpoints.len(), answer.endpoints[0].lid), (2, 1, 6));
+        assert_eq!((answer.chosen, answer.endpoints.len(), answer.endpoints[0].lid), (2, 1, 6));
         let (of_source, of_target) = (answer.endpoints[0].queue, offer.endpoints[2].queue);
         let address = source.address().bytes;
         let _source = connect(source, &target).unwrap();
@@ -312,12 +316,12 @@ fn both_processes_choose_though_neither_names_a_port() {
     let target = open();
     fake.run_on(1);
     let mut source = open();
-    assert!(!told(&source).is_ethernet, "it is near another port");
+    assert!(!offered_address(&source).is_ethernet, "it is near another port");
     source.arrival_with(&target.address().bytes).unwrap();
     let answer = offered(&source);
     assert_eq!(answer.endpoints.len(), 1, "the target's are known, so no others are opened");
     // The target prefers Ethernet, but reaches this process there only perhaps.
-    assert_eq!((answer.answers, answer.endpoints[0].lid), (1, 4));
+    assert_eq!((answer.chosen, answer.endpoints[0].lid), (1, 4));
 }
 
 #[test]
@@ -366,7 +370,7 @@ fn an_offer_for_a_nonexistent_endpoint_is_refused() {
     let (target, source) = (open(), open());
     target.address();
     let mut lie = offered(&source);
-    lie.answers = 1;
+    lie.chosen = 1;
     let lie = Address { bytes: lie.to_bytes(Backend::Write), descriptors: Vec::new(), stream: None };
     let error = target.connect(lie, 1000).err().unwrap().to_string();
     assert!(error.contains("it answers endpoint 1 of 1"), "{error}");
@@ -385,9 +389,9 @@ fn the_gid_is_of_the_peers_kind_where_the_port_has_one() {
     fake.device("both0", 0, IBV_TRANSPORT_IB, &[both]);
     let target = open_by(on("old0")).unwrap();
     let mut source = open_by(on("both0")).unwrap();
-    assert_eq!(told(&source).gid_kind, 2);
+    assert_eq!(offered_address(&source).gid_kind, 2);
     source.arrival_with(&target.address().bytes).unwrap();
-    assert_eq!(u32::from(told(&source).gid_kind), IBV_GID_TYPE_ROCE_V1);
+    assert_eq!(u32::from(offered_address(&source).gid_kind), IBV_GID_TYPE_ROCE_V1);
     let _end = connect(source, &target).unwrap();
 }
 
@@ -396,11 +400,12 @@ fn endpoints_have_separate_domains_so_another_peers_key_is_rejected() {
     let fake = Fake::new();
     fake.roce("roce0", "10.9.0.1");
     let (victim, target, source) = (open(), open(), open());
-    let [of_victim, of_target] = [told(&victim), told(&target)].map(|address| asked_of(address.queue).domain);
+    let [of_victim, of_target] =
+        [offered_address(&victim), offered_address(&target)].map(|address| request_of(address.queue).domain);
     assert_ne!(of_victim, of_target);
     // A source that guessed the key of another source's mailbox at the same target.
     let mut lie = offered(&target);
-    lie.endpoints[0].region = told(&victim).region;
+    lie.endpoints[0].region = offered_address(&victim).region;
     let lie = Address { bytes: lie.to_bytes(Backend::Write), descriptors: Vec::new(), stream: None };
     let of_source = Address { bytes: source.address().bytes, descriptors: Vec::new(), stream: None };
     let _target = target.connect(of_source, 1000).unwrap();

@@ -24,19 +24,19 @@ fn carried(opening: &dyn UnconnectedEndpoint) -> Address {
     opening.address().try_to_owned().unwrap()
 }
 
-type Side = (Box<dyn LocalMemory>, Box<dyn RemoteMemory>);
+type Memories = (Box<dyn LocalMemory>, Box<dyn RemoteMemory>);
 
-fn sides(endpoint: Endpoint) -> Side {
+fn memories(endpoint: Endpoint) -> Memories {
     match endpoint {
         Endpoint::OneSided { local, remote } => (local, remote),
         Endpoint::TwoSided(_) => panic!("shm is one-sided"),
     }
 }
 
-fn connected(one: usize, other: usize) -> (Side, Side) {
+fn connected(one: usize, other: usize) -> (Memories, Memories) {
     let (one, other) = (open(one), open(other));
     let (to_one, to_other) = (carried(one.as_ref()), carried(other.as_ref()));
-    (sides(one.connect(to_other, 1).unwrap()), sides(other.connect(to_one, 1).unwrap()))
+    (memories(one.connect(to_other, 1).unwrap()), memories(other.connect(to_one, 1).unwrap()))
 }
 
 /// Returns the word at `offset` of a region.
@@ -132,7 +132,7 @@ fn a_peer_without_barriers_gets_fences_and_still_may_be_slept_on() {
         let ours = one.address().bytes[2];
         let mut address = carried(other.as_ref());
         address.bytes[2] = flags;
-        let (mut local, remote) = sides(one.connect(address, 1).unwrap());
+        let (mut local, remote) = memories(one.connect(address, 1).unwrap());
         assert_eq!(remote.store_load_ordered(), ours & 1 != 0 && flags & 2 != 0, "{flags}");
         assert!(local.before_sleep().unwrap());
     }

@@ -21,10 +21,10 @@ use farjump_fixtures::watchdog::Watchdog;
 
 /// Path of the stranger's program. Its presence makes a process run a case.
 const PROGRAM: &str = "TRANSPORTS_TEST_STRANGER";
-/// Present if that process allows UCX's TCP: [`ANY_WAY`] or [`NO_FILTER`].
+/// Present if that process allows UCX's TCP: [`ANY_CLOSING`] or [`NO_FILTER`].
 const ALLOWED: &str = "TRANSPORTS_TEST_UCX_TCP";
 /// The process may close UCX's ports in any way, or may put no filter on them.
-const ANY_WAY: &str = "any way";
+const ANY_CLOSING: &str = "any way";
 const NO_FILTER: &str = "no filter";
 /// Exit codes of the stranger after a write and without access.
 const WRITTEN: i32 = 0;
@@ -150,7 +150,7 @@ fn a_stranger_can_write_only_over_ucx_tcp_before_the_peer_connects() {
     }
     let folder = tempdir().unwrap();
     let Some(program) = stranger(folder.path()) else { return };
-    for allowed in [None, Some(ANY_WAY), Some(NO_FILTER)] {
+    for allowed in [None, Some(ANY_CLOSING), Some(NO_FILTER)] {
         let mut command = again();
         command.args(["--exact", NAME, "--nocapture", "--test-threads=1"]).env(PROGRAM, &program);
         command.env_remove("UCX_TLS").env_remove("UCX_NET_DEVICES");

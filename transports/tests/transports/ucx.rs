@@ -106,7 +106,7 @@ fn use_up(mut messages: Box<dyn Messages>) {
 }
 
 /// Connects a new source, over the remaining transports.
-fn meets_again(name: &str, place: &Place, listener: &Listener) {
+fn connect_new_source(name: &str, place: &Place, listener: &Listener) {
     let source = Source::start(name, &place.path());
     let Handshake { endpoint, control, .. } = arrive(listener);
     let mut messages = two_sided(endpoint);
@@ -151,7 +151,7 @@ fn killed(name: &str, take: impl Fn(&mut dyn Messages)) {
     child.kill();
     assert!(matches!(next(&mut handshake.control), Err(HandshakeError::PeerGone { .. })));
     use_up(messages);
-    meets_again(name, &place, &listener);
+    connect_new_source(name, &place, &listener);
     exit(DONE);
 }
 

@@ -31,7 +31,7 @@ const NEXT: &str = "libucs.so.0";
 const BIND_NOW: &str = "LD_BIND_NOW";
 
 /// The file named by the environment. A program with more rights than its user ignores its user's library.
-pub(crate) fn asked() -> Option<PathBuf> {
+pub(crate) fn named_file() -> Option<PathBuf> {
     // SAFETY: the call reads data that the system has passed to this process.
     let is_privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
     env::var_os(VARIABLE).filter(|file| !is_privileged && !file.is_empty()).map(PathBuf::from)

@@ -119,7 +119,7 @@ impl Ucx {
     /// the one in the process.
     pub fn open() -> Result<&'static Ucx, OpenError> {
         static UCX: OnceLock<Result<Ucx, OpenError>> = OnceLock::new();
-        UCX.get_or_init(|| Ucx::load(OsStr::new(FILE), named::asked().as_deref()))
+        UCX.get_or_init(|| Ucx::load(OsStr::new(FILE), named::named_file().as_deref()))
             .as_ref()
             .map_err(Clone::clone)
     }

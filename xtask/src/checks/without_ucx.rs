@@ -74,7 +74,7 @@ pub(crate) fn check(interrupt: &Interrupt) -> Result<Result<Tally, String>, Fail
     let ended = programs
         .of(&PACKAGES)
         .selected(&TESTS)
-        .given_to(tests)
+        .passed_to(tests)
         .showing(shown_lines(!packages::in_ci()))
         .run()?;
     let mut tally = Tally::read(&ended.output);

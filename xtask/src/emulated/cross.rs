@@ -32,7 +32,7 @@ impl<'t, 'i> Cross<'t, 'i> {
     /// # Errors
     /// When interrupted, or a folder cannot be written.
     /// When interrupted, or a folder cannot be written.
-    pub(crate) fn to(
+    pub(crate) fn for_platform(
         rust: &str,
         tools: &'t Tools<'i>,
         folder: &Path,

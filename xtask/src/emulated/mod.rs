@@ -142,7 +142,7 @@ fn of_platform(
         let chosen = built.of(&[workspace.folder_of(tests.package)?]).selected(tests.programs);
         let name = format!("{} for {}", tests.package, platform.suite);
         let mut run = Run::new(TestPrograms::RUNNER, interrupt).args(TestPrograms::args(&words));
-        run = chosen.given_to(run).shown_as(format!("{} ({name})", words.join(" ")));
+        run = chosen.passed_to(run).shown_as(format!("{} ({name})", words.join(" ")));
         run = run
             .env("THROUGH", &wrappers.runner)
             // The emulator does not see the programs that a program starts.

@@ -123,7 +123,7 @@ const NO_FAULTS: &str = "the emulator's own page faults are counted";
 
 const NOT_STARTED: &str = "a program that is not there ends with 127 under the emulator, as one that fails";
 const NO_TRACING: &str = "the emulator does not trace processes";
-const NOT_TOLD: &str =
+const STALE_CODE: &str =
     "the emulator runs old code for new code at the same address: it ignores riscv64's flush";
 const BY_A_SHELL: &str = "a shell does not start a program by way of the emulator";
 const SAME_CODE: &str = "takes long under the emulator, and runs what other tests run";
@@ -170,10 +170,10 @@ const LOADER_SKIPPED: Skipped = &[
 ];
 
 /// Tests of the loader that need riscv64's flush.
-const LOADER_NOT_TOLD: Skipped = &[
-    ("calling_code_that_was_freed_ends_the_process_at_once", NOT_TOLD),
-    ("threads_that_share_an_arena_do_not_disturb_one_another", NOT_TOLD),
-    ("reused_arena_space_runs_the_new_code", NOT_TOLD),
+const LOADER_STALE_CODE: Skipped = &[
+    ("calling_code_that_was_freed_ends_the_process_at_once", STALE_CODE),
+    ("threads_that_share_an_arena_do_not_disturb_one_another", STALE_CODE),
+    ("reused_arena_space_runs_the_new_code", STALE_CODE),
 ];
 
 /// Tests of farjump-os that do not run on any platform.
@@ -183,10 +183,10 @@ const OS_SKIPPED: Skipped = &[("the_limit_of_a_real_control_group_counts", BY_A_
 const LINKS_SKIPPED: Skipped =
     &[("each_obstacle_leaves_the_carried_image_in_use_and_can_be_read", NOT_STARTED)];
 /// Tests of links that need riscv64's flush.
-const LINKS_NOT_TOLD: Skipped = &[
-    ("eviction::", NOT_TOLD),
-    ("code_evicted_by_an_own_call_is_requested_again", NOT_TOLD),
-    ("in_place::", NOT_TOLD),
+const LINKS_STALE_CODE: Skipped = &[
+    ("eviction::", STALE_CODE),
+    ("code_evicted_by_an_own_call_is_requested_again", STALE_CODE),
+    ("in_place::", STALE_CODE),
 ];
 /// Tests of rights, waits, sessions and hostile peers.
 const LINKS_SAME: Skipped = &[
@@ -240,12 +240,12 @@ const AARCH64: &[Tests] = &[
 /// work of a source and a target is the same on each architecture, and is tested for aarch64.
 const RISCV64: &[Tests] = &[
     Tests { package: "farjump-core", programs: CORE, skipped: &[] },
-    Tests { package: "farjump-loader", programs: LOADER, skipped: &[LOADER_SKIPPED, LOADER_NOT_TOLD] },
+    Tests { package: "farjump-loader", programs: LOADER, skipped: &[LOADER_SKIPPED, LOADER_STALE_CODE] },
     Tests { package: "farjump-os", programs: OS, skipped: &[OS_SKIPPED] },
     Tests {
         package: "farjump",
         programs: &["--lib", "--test", "links"],
-        skipped: &[LINKS_SKIPPED, LINKS_NOT_TOLD, LINKS_SAME],
+        skipped: &[LINKS_SKIPPED, LINKS_STALE_CODE, LINKS_SAME],
     },
 ];
 

@@ -17,7 +17,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use farjump_namespaces::{Namespaces, Side};
+use farjump_namespaces::{Namespace, Namespaces};
 use serde_json::Value;
 
 use crate::artifacts::Artifacts;
@@ -156,7 +156,7 @@ fn measure(
     let mut started = match &namespaces {
         None => Run::new(program, interrupt),
         Some(namespaces) => {
-            let words = namespaces.launcher(Side::Left);
+            let words = namespaces.launcher(Namespace::Left);
             Run::new(&words[0], interrupt).args(&words[1..]).args([program])
         }
     };
@@ -170,7 +170,8 @@ fn measure(
         .shown_as(run.command.clone())
         .limit(section.limit);
     if let Some(namespaces) = &namespaces {
-        let across = format!("{},{}", namespaces.file(Side::Right).display(), Side::Right.address());
+        let across =
+            format!("{},{}", namespaces.file(Namespace::Right).display(), Namespace::Right.address());
         started = started.args(["--across", &across]);
     }
     if section.picture {

@@ -76,7 +76,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
     let folder = emulated::folder(&Workspace::load(false, interrupt)?);
     let nowhere = |why| Failed::Because(format!("nothing can be built for {target} here: {why}"));
     let tools = Tools::get(&folder, interrupt)?.here().map_err(nowhere)?;
-    let cross = Cross::to(target, &tools, &folder, interrupt)?.here().map_err(nowhere)?;
+    let cross = Cross::for_platform(target, &tools, &folder, interrupt)?.here().map_err(nowhere)?;
     install(options, Some(&cross), interrupt)
 }
 

@@ -25,7 +25,7 @@ pub(crate) fn all(interrupt: &Interrupt) -> Result<Tally, Failed> {
         Outcome::Here(tools) => tools,
         Outcome::Missing(why) => return skipped(why),
     };
-    let cross = match Cross::to(PLATFORM, &tools, &folder, interrupt)? {
+    let cross = match Cross::for_platform(PLATFORM, &tools, &folder, interrupt)? {
         Outcome::Here(cross) => cross,
         Outcome::Missing(why) => return skipped(why),
     };

@@ -44,6 +44,6 @@ pub(crate) fn check(interrupt: &Interrupt) -> Result<Result<Tally, String>, Fail
     let words = ["--show-output", "languages::"];
     let run = Run::new(TestPrograms::RUNNER, interrupt).args(TestPrograms::args(&words));
     let run =
-        programs.selected(&["--test", "cli", "--test", "ucp_ifunc"]).given_to(run).shown_as(words.join(" "));
+        programs.selected(&["--test", "cli", "--test", "ucp_ifunc"]).passed_to(run).shown_as(words.join(" "));
     suite("Zig and Numba", run.env("PYTHONPATH", folder).mark("languages | "), true).map(Ok)
 }

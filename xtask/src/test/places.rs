@@ -208,7 +208,7 @@ fn chosen(
             let words: Vec<_> = ["--show-output"].iter().chain(*words).copied().collect();
             let run = view.run(TestPrograms::RUNNER, &TestPrograms::args(&words));
             let run =
-                chosen.given_to(run).shown_as(format!("{packages} {} ({})", words.join(" "), place.name));
+                chosen.passed_to(run).shown_as(format!("{packages} {} ({})", words.join(" "), place.name));
             let run = run.directory(root()).env("PATH", fakes.path()).env("TMPDIR", &run_in.temporary);
             let run = run_in.variables.iter().fold(run, |run, (name, value)| run.env(name, value));
             let run = place.variables.iter().fold(run, |run, (name, value)| run.env(name, value));

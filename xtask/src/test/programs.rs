@@ -149,7 +149,7 @@ impl TestPrograms {
         TestPrograms { programs: self.programs.iter().filter(is_of).cloned().collect(), ..self.clone() }
     }
 
-    /// The program that runs the programs which it gets from [`TestPrograms::given_to`].
+    /// The program that runs the programs which it gets from [`TestPrograms::passed_to`].
     pub(crate) const RUNNER: &str = "sh";
 
     /// The runner's arguments, for tests with the arguments `words`.
@@ -159,7 +159,7 @@ impl TestPrograms {
 
     /// Gives the programs to the runner. It runs them one after the other, announces each as cargo does, and
     /// fails if one of them does.
-    pub(crate) fn given_to<'i>(&self, runner: Run<'i>) -> Run<'i> {
+    pub(crate) fn passed_to<'i>(&self, runner: Run<'i>) -> Run<'i> {
         runner.env("PROGRAMS", self.lines()).env("LIBRARIES", &self.libraries)
     }
 
@@ -262,7 +262,7 @@ mod tests {
             let programs = TestPrograms { programs, artifacts, libraries: PathBuf::new() };
             let runner =
                 Run::new(TestPrograms::RUNNER, &interrupt).args(TestPrograms::args(&["two words", "*"]));
-            programs.given_to(runner).quiet().run().unwrap()
+            programs.passed_to(runner).quiet().run().unwrap()
         };
         let here = package.display();
         let shown = |name| format!("     Running tests/x.rs ({here}/{name})\n{here}\n{here}\ntwo words\n*\n");

@@ -113,7 +113,7 @@ impl Suite {
         let words = left_out.iter().flat_map(|name| ["--skip", name]);
         let words: Vec<_> = ["--show-output"].iter().chain(self.filters).copied().chain(words).collect();
         let run = Run::new(TestPrograms::RUNNER, interrupt).args(TestPrograms::args(&words));
-        let run = programs.selected(self.targets).given_to(run).shown_as(format!(
+        let run = programs.selected(self.targets).passed_to(run).shown_as(format!(
             "{} {}",
             self.targets.join(" "),
             words.join(" ")

@@ -35,7 +35,7 @@ pub(super) struct Machine<'a> {
     /// The part of the output that is shown.
     pub(super) shown: Shown,
     /// The cable to another machine, this machine's part, and whether either has ended before all was done.
-    pub(super) pair: Option<(OwnedFd, Side, &'a AtomicBool)>,
+    pub(super) pair: Option<(OwnedFd, Role, &'a AtomicBool)>,
     /// Time limit once it is up.
     pub(super) limit: Duration,
 }
@@ -57,33 +57,33 @@ pub(super) enum Shown {
 
 /// One of two machines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Side {
+pub(super) enum Role {
     /// The machine that makes requests.
-    Asks,
+    Requests,
     /// The machine that serves.
     Serves,
 }
 
-impl Side {
+impl Role {
     /// The machine's name in output.
     pub(super) fn word(self) -> &'static str {
         match self {
-            Side::Asks => "asks",
-            Side::Serves => "serves",
+            Role::Requests => "asks",
+            Role::Serves => "serves",
         }
     }
 
     fn address(self) -> &'static str {
         match self {
-            Side::Asks => "10.9.0.1",
-            Side::Serves => "10.9.0.2",
+            Role::Requests => "10.9.0.1",
+            Role::Serves => "10.9.0.2",
         }
     }
 
     fn number(self) -> u8 {
         match self {
-            Side::Asks => 1,
-            Side::Serves => 2,
+            Role::Requests => 1,
+            Role::Serves => 2,
         }
     }
 }
@@ -120,15 +120,15 @@ impl Machine<'_> {
         let own = match (&self.pair, self.hardware) {
             (None, Hardware::Arm(_)) => "console=ttyAMA0".to_owned(),
             (None, Hardware::Pc) => "console=ttyS0 vm.here=10.9.0.1 vm.device=dummy0".to_owned(),
-            (Some((_, side, _)), _) => {
-                let there = if *side == Side::Asks { Side::Serves } else { Side::Asks };
-                let serves = if *side == Side::Serves { "yes" } else { "no" };
+            (Some((_, role, _)), _) => {
+                let there = if *role == Role::Requests { Role::Serves } else { Role::Requests };
+                let serves = if *role == Role::Serves { "yes" } else { "no" };
                 // The cable is standard input: the only descriptor that a child inherits without unsafe code.
                 options += &format!(
                     " -netdev socket,id=cable,fd=0 -device virtio-net-pci,netdev=cable,mac=52:54:00:09:00:{:02x}",
-                    side.number()
+                    role.number()
                 );
-                let (here, there) = (side.address(), there.address());
+                let (here, there) = (role.address(), there.address());
                 format!("console=ttyS0 vm.here={here} vm.there={there} vm.serves={serves} vm.device=eth0")
             }
         };

@@ -34,7 +34,7 @@ use crate::workspace::{Workspace, built_as_for_tests, root};
 use debian::Kernel;
 use initramfs::Archive;
 use log::{Log, Verdict};
-use machine::{Hardware, Machine, QEMU, Shown, Side};
+use machine::{Hardware, Machine, QEMU, Role, Shown};
 use table::{Command, KERNELS};
 
 /// The programs that the chore needs, besides apt.
@@ -142,10 +142,10 @@ fn tested(options: &Options, interrupt: &Interrupt) -> Result<Tally, Failed> {
             tally.add(ran?);
         }
     }
-    if let (Some(asks), Some(serves)) = (kernels.first(), kernels.last())
+    if let (Some(requester), Some(serves)) = (kernels.first(), kernels.last())
         && (options.pair || (options.kernel.is_none() && options.command.is_empty()))
     {
-        tally.add(bench.pair(asks, serves, options)?);
+        tally.add(bench.pair(requester, serves, options)?);
     }
     let (suite, running) = (NAME.to_owned(), begun.elapsed().as_secs_f64());
     tally.suites.push(Took { suite, building, running });
@@ -288,32 +288,32 @@ impl Bench<'_> {
     }
 
     /// Runs two machines with a cable between them.
-    fn pair(&self, asks: &Kernel, serves: &Kernel, options: &Options) -> Result<Tally, Failed> {
-        let name = format!("virtual machines, {} and {}", asks.release, serves.release);
+    fn pair(&self, requester: &Kernel, serves: &Kernel, options: &Options) -> Result<Tally, Failed> {
+        let name = format!("virtual machines, {} and {}", requester.release, serves.release);
         let commands = chosen(options).unwrap_or_else(|| options.among(table::pair(options.whole)));
         if commands.is_empty() {
             return Ok(Tally::default());
         }
         say!("\n== {name}");
         let begun = Instant::now();
-        let sides = [(asks, Side::Asks), (serves, Side::Serves)];
-        let logs = sides.map(|(_, side)| self.folder.join(format!("pair-{}.log", side.word())));
-        let parts = [self.build(asks, &commands)?, self.build(serves, &commands)?];
+        let roles = [(requester, Role::Requests), (serves, Role::Serves)];
+        let logs = roles.map(|(_, role)| self.folder.join(format!("pair-{}.log", role.word())));
+        let parts = [self.build(requester, &commands)?, self.build(serves, &commands)?];
         let run = || -> Result<(Log, Log), Failed> {
             let ends =
                 UnixStream::pair().map_err(|error| Failed::Because(format!("a pair of sockets: {error}")))?;
             let broke = AtomicBool::new(false);
             let machine = |at: usize, end: UnixStream| {
-                let side = sides[at].1;
+                let role = roles[at].1;
                 let machine = Machine {
                     hardware: Hardware::Pc,
                     kernel: &parts[at].kernel,
                     initramfs: &parts[at].initramfs,
                     log: &logs[at],
-                    mark: &format!("{:6} | ", side.word()),
+                    mark: &format!("{:6} | ", role.word()),
                     // On success the other machine's output is the same.
-                    shown: if side == Side::Asks { options.shown(&commands) } else { Shown::Nothing },
-                    pair: Some((OwnedFd::from(end), side, &broke)),
+                    shown: if role == Role::Requests { options.shown(&commands) } else { Shown::Nothing },
+                    pair: Some((OwnedFd::from(end), role, &broke)),
                     limit: limit(&commands),
                 };
                 machine.run(self.interrupt)
@@ -431,7 +431,7 @@ impl Options {
 /// The user's command in place of the tests.
 fn chosen(options: &Options) -> Option<Vec<Command>> {
     let line = options.command.join(" ");
-    (!options.command.is_empty()).then(|| vec![Command::asked(&line, options.limit)])
+    (!options.command.is_empty()).then(|| vec![Command::shell_line(&line, options.limit)])
 }
 
 /// Time limit of a machine with these commands.

@@ -80,7 +80,9 @@ pub(crate) fn all(interrupt: &Interrupt) -> Result<Tally, Failed> {
     let folder = workspace.target().join("vm").join(NAME);
     let tools = Tools::get(&emulated::folder(&workspace), interrupt)?;
     let cross = match &tools {
-        Outcome::Here(tools) => Cross::to(PLATFORM.0, tools, &emulated::folder(&workspace), interrupt)?,
+        Outcome::Here(tools) => {
+            Cross::for_platform(PLATFORM.0, tools, &emulated::folder(&workspace), interrupt)?
+        }
         Outcome::Missing(why) => Outcome::Missing(why.clone()),
     };
     let mut tally = Tally::default();

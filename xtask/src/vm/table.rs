@@ -418,7 +418,7 @@ pub(super) struct Command {
 
 impl Command {
     /// A user's line of a shell.
-    pub(super) fn asked(line: &str, limit: u32) -> Command {
+    pub(super) fn shell_line(line: &str, limit: u32) -> Command {
         Command { name: line.to_owned(), script: script(line, true), serving: None, limit }
     }
 }

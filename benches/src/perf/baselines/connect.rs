@@ -9,7 +9,7 @@ use crate::perf::child_protocol::{EndpointSpec, Offer};
 use crate::perf::ifuncs::Code;
 use crate::perf::metric::Against;
 use crate::perf::setting::Setting;
-use crate::perf::work::{Task, Way};
+use crate::perf::work::{Method, Task};
 use crate::program::failure::Failure;
 
 /// Returns the baselines needed for `asked`: `perftest` is compared with active messages.
@@ -35,7 +35,8 @@ pub(crate) struct Host<'a> {
 /// Returns the targets needed: one for each transport and each function that works on data.
 pub(crate) fn hosts<'a>(transports: &'a [String], codes: &'a [Code], longest: usize) -> Vec<Host<'a>> {
     let host = |transport: &'a str, codes: &'a [Code]| {
-        let work = codes.first().and_then(|code| task_of(Way::Injected(transport.to_owned()), code, longest));
+        let work =
+            codes.first().and_then(|code| task_of(Method::Injected(transport.to_owned()), code, longest));
         let (name, spec) = match work {
             Some(task) => (task.host(transport), EndpointSpec::Work(task)),
             None => {
@@ -57,14 +58,14 @@ pub(crate) fn alike(codes: &[Code]) -> impl Iterator<Item = &[Code]> {
 pub(crate) fn spec_for(against: Against, code: &Code, longest: usize) -> Option<EndpointSpec> {
     match code.function {
         None => against.has_endpoints().then_some(EndpointSpec::Baseline(against)),
-        Some(_) => task_of(Way::of(against)?, code, longest).map(EndpointSpec::Work),
+        Some(_) => task_of(Method::of(against)?, code, longest).map(EndpointSpec::Work),
     }
 }
 
 /// Returns the task of doing `code`'s work in one way, if the function works on data.
-fn task_of(way: Way, code: &Code, longest: usize) -> Option<Task> {
+fn task_of(method: Method, code: &Code, longest: usize) -> Option<Task> {
     let library = code.library.path().to_owned();
-    code.function.map(|function| Task { way, function, library, longest })
+    code.function.map(|function| Task { method, function, library, longest })
 }
 
 /// This process's endpoint, if it has one, or the reason why the two processes cannot be connected.

@@ -35,8 +35,8 @@ type Loan = SampleMutUninit<ipc::Service, [MaybeUninit<u8>], ()>;
 /// An endpoint of the baseline.
 pub(crate) struct Samples {
     // Dropped in this order: ports before their parents.
-    calls: Way,
-    stream: Way,
+    calls: Direction,
+    stream: Direction,
     _node: Node<ipc::Service>,
     source: bool,
     streams: bool,
@@ -44,7 +44,7 @@ pub(crate) struct Samples {
     /// Samples that fit a stream's buffer.
     capacity: u64,
     /// Samples among these that the peer has not acknowledged.
-    under_way: u64,
+    in_flight: u64,
     /// Messages received.
     count: u64,
     /// The same at the start of the present measurement.
@@ -53,7 +53,7 @@ pub(crate) struct Samples {
 }
 
 /// A service in each direction.
-struct Way {
+struct Direction {
     // The loan is dropped before its publisher.
     loan: Option<Loan>,
     publisher: Publisher<ipc::Service, [u8], ()>,
@@ -73,8 +73,8 @@ impl Samples {
             .map_err(|error| failed("has no node", error))?;
         let longest = layout.longest;
         let capacity = (STREAMING_BYTES / longest.max(1)).clamp(2, STREAMING);
-        let calls = Way::open(&node, "call", source, 1, longest)?;
-        let stream = Way::open(&node, "stream", source, capacity, longest)?;
+        let calls = Direction::open(&node, "call", source, 1, longest)?;
+        let stream = Direction::open(&node, "stream", source, capacity, longest)?;
         let payload = vec![7; longest];
         Ok(Samples {
             calls,
@@ -84,7 +84,7 @@ impl Samples {
             streams: false,
             sent: 0,
             capacity: capacity as u64,
-            under_way: 0,
+            in_flight: 0,
             count: 0,
             before: 0,
             payload,
@@ -101,7 +101,7 @@ impl Samples {
     fn wait_for_capacity(&mut self, watch: &Watch) -> Result<(), Failure> {
         watch.until(|| {
             Peer::look(self)?;
-            Ok(self.under_way < self.capacity)
+            Ok(self.in_flight < self.capacity)
         })
     }
 }
@@ -119,17 +119,17 @@ fn config(folder: &Path) -> Result<Config, Failure> {
     Ok(config)
 }
 
-impl Way {
+impl Direction {
     fn open(
         node: &Node<ipc::Service>,
         what: &str,
         source: bool,
         buffer: usize,
         longest: usize,
-    ) -> Result<Way, Failure> {
-        let service = |way: &str| {
-            let name =
-                ServiceName::new(&format!("{what} {way}")).map_err(|error| failed("has no name", error))?;
+    ) -> Result<Direction, Failure> {
+        let service = |direction: &str| {
+            let name = ServiceName::new(&format!("{what} {direction}"))
+                .map_err(|error| failed("has no name", error))?;
             node.service_builder(&name)
                 .publish_subscribe::<[u8]>()
                 .max_publishers(1)
@@ -152,7 +152,7 @@ impl Way {
             .map_err(|error| failed("has no publisher", error))?;
         let subscriber =
             theirs.subscriber_builder().create().map_err(|error| failed("has no subscriber", error))?;
-        Ok(Way { loan: None, publisher, subscriber })
+        Ok(Direction { loan: None, publisher, subscriber })
     }
 
     /// Returns whether a sample has come, and releases it at once.
@@ -170,49 +170,49 @@ impl Way {
 
 impl Peer for Samples {
     fn prepare(&mut self, sent: usize, _taken: usize, streams: bool) {
-        for way in [&mut self.calls, &mut self.stream] {
+        for direction in [&mut self.calls, &mut self.stream] {
             // The loan may have another length.
-            way.loan = None;
+            direction.loan = None;
         }
         // Acknowledgements from the end of the last measurement, which were not awaited.
         while self.source && self.stream.receive().unwrap_or(false) {}
-        self.under_way = 0;
+        self.in_flight = 0;
         (self.sent, self.streams, self.before) = (sent, streams, self.count);
     }
 
     #[inline]
     fn send(&mut self, watch: &Watch) -> Result<(), Failure> {
         if self.streams {
-            if self.under_way == self.capacity {
+            if self.in_flight == self.capacity {
                 self.wait_for_capacity(watch)?;
             }
-            self.under_way += 1;
+            self.in_flight += 1;
         }
-        let way = if self.streams { &mut self.stream } else { &mut self.calls };
-        let loan = match way.loan.take() {
+        let direction = if self.streams { &mut self.stream } else { &mut self.calls };
+        let loan = match direction.loan.take() {
             Some(loan) => loan,
-            None => way.loan(self.sent)?,
+            None => direction.loan(self.sent)?,
         };
         let sample = loan.write_from_slice(&self.payload[..self.sent]);
         sample.send().map_err(|error| failed("sends nothing", error))?;
         // Loans the next sample while the peer works on this one.
-        way.loan = Some(way.loan(self.sent)?);
+        direction.loan = Some(direction.loan(self.sent)?);
         Ok(())
     }
 
     #[inline]
     fn look(&mut self) -> Result<u64, Failure> {
-        let way = if self.streams { &self.stream } else { &self.calls };
-        if !way.receive()? {
+        let direction = if self.streams { &self.stream } else { &self.calls };
+        if !direction.receive()? {
             return Ok(self.came());
         }
         if self.streams && self.source {
-            self.under_way = self.under_way.saturating_sub(self.quarter());
+            self.in_flight = self.in_flight.saturating_sub(self.quarter());
             return Ok(self.came());
         }
         self.count += 1;
         if self.streams && self.came().is_multiple_of(self.quarter()) {
-            let acknowledged = way.loan(0)?.write_from_slice(&[]).send();
+            let acknowledged = direction.loan(0)?.write_from_slice(&[]).send();
             acknowledged.map_err(|error| failed("sends nothing", error))?;
         }
         Ok(self.came())

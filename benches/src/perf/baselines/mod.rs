@@ -23,7 +23,7 @@ use super::work::am;
 use super::work::mapped::Mapped;
 #[cfg(feature = "ucx")]
 use super::work::store_len;
-use super::work::{Task, Way, one_sided};
+use super::work::{Method, Task, one_sided};
 use crate::program::failure::Failure;
 use ring::{Layout, Ring};
 use stores::Stores;
@@ -139,9 +139,9 @@ fn open_ucx(_against: Against, _layout: Layout) -> Result<Unconnected, Failure> 
 }
 
 fn open_work(task: Task, is_source: bool) -> Result<Unconnected, Failure> {
-    match task.way {
-        Way::Injected(_) => Err(Failure::new("farjump is no baseline")),
-        Way::RawFetch => Ok(Unconnected::new(Offer::default(), move |_, memory| {
+    match task.method {
+        Method::Injected(_) => Err(Failure::new("farjump is no baseline")),
+        Method::RawFetch => Ok(Unconnected::new(Offer::default(), move |_, memory| {
             let (start, len) = memory.store();
             // SAFETY: the memory has this many bytes, begins at a page and stays mapped to the end of the
             // run, after the last measurement; the source computed the length from the data to work on. Only
@@ -154,7 +154,7 @@ fn open_work(task: Task, is_source: bool) -> Result<Unconnected, Failure> {
             }
         })),
         #[cfg(feature = "ucx")]
-        Way::Messages => {
+        Method::Messages => {
             let opening = ucx::Opening::for_messages()?;
             Ok(Unconnected::new(opening.offer()?, move |theirs, _| {
                 Ok(match is_source {
@@ -164,7 +164,7 @@ fn open_work(task: Task, is_source: bool) -> Result<Unconnected, Failure> {
             }))
         }
         #[cfg(feature = "ucx")]
-        Way::Fetch => {
+        Method::Fetch => {
             let opening = ucx::Opening::with_memory(store_len(task.longest))?;
             Ok(Unconnected::new(opening.offer()?, move |theirs, _| {
                 if is_source {
@@ -181,7 +181,7 @@ fn open_work(task: Task, is_source: bool) -> Result<Unconnected, Failure> {
             }))
         }
         #[cfg(not(feature = "ucx"))]
-        Way::Messages | Way::Fetch => Err(Failure::new(crate::perf::not_built_with("ucx"))),
+        Method::Messages | Method::Fetch => Err(Failure::new(crate::perf::not_built_with("ucx"))),
     }
 }
 

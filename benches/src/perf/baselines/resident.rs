@@ -9,7 +9,7 @@ use crate::perf::shared_memory::Memory;
 use crate::perf::work::Store;
 #[cfg(feature = "ucx")]
 use crate::perf::work::resident::messages;
-use crate::perf::work::resident::{Task, Way, present, source, target};
+use crate::perf::work::resident::{Method, Task, present, source, target};
 use crate::program::failure::Failure;
 
 /// Opens the target of injected functions.
@@ -31,16 +31,16 @@ fn held(memory: &Memory) -> &'static Store {
 
 /// Opens this process's endpoint of another way.
 pub(crate) fn open(task: Task, is_source: bool) -> Result<Unconnected, Failure> {
-    match task.way {
-        Way::Injected(_) => Err(Failure::new("farjump is no baseline")),
-        Way::RawFetch => Ok(Unconnected::new(Offer::default(), move |_, memory| {
+    match task.method {
+        Method::Injected(_) => Err(Failure::new("farjump is no baseline")),
+        Method::RawFetch => Ok(Unconnected::new(Offer::default(), move |_, memory| {
             Ok(match is_source {
                 true => Connected::Source(source::loading(&task, memory)?),
                 false => Connected::Target(target::fetched(held(memory), || ())),
             })
         })),
         #[cfg(feature = "ucx")]
-        Way::Messages => {
+        Method::Messages => {
             let opening = ucx::Opening::for_messages()?;
             Ok(Unconnected::new(opening.offer()?, move |theirs, memory| {
                 Ok(match is_source {
@@ -50,17 +50,17 @@ pub(crate) fn open(task: Task, is_source: bool) -> Result<Unconnected, Failure> 
             }))
         }
         #[cfg(feature = "ucx")]
-        Way::FetchMessages => {
+        Method::FetchMessages => {
             let opening = ucx::Opening::for_messages()?;
             Ok(Unconnected::new(opening.offer()?, move |theirs, memory| {
                 Ok(match is_source {
-                    true => Connected::Source(messages::asking(&task, opening, theirs)?),
+                    true => Connected::Source(messages::data_requester(&task, opening, theirs)?),
                     false => Connected::Target(messages::sending(held(memory), opening, theirs)?),
                 })
             }))
         }
         #[cfg(feature = "ucx")]
-        Way::Fetch => {
+        Method::Fetch => {
             let opening = ucx::Opening::with_memory(target::memory_len(task.longest))?;
             Ok(Unconnected::new(opening.offer()?, move |theirs, _| {
                 if is_source {
@@ -79,7 +79,7 @@ pub(crate) fn open(task: Task, is_source: bool) -> Result<Unconnected, Failure> 
             }))
         }
         #[cfg(not(feature = "ucx"))]
-        Way::Messages | Way::FetchMessages | Way::Fetch => {
+        Method::Messages | Method::FetchMessages | Method::Fetch => {
             Err(Failure::new(crate::perf::not_built_with("ucx")))
         }
     }

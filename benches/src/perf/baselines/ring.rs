@@ -113,8 +113,8 @@ pub(crate) struct Ring<W> {
     writer: W,
     region: *mut u8,
     layout: Layout,
-    sent: Way,
-    taken: Way,
+    sent: Direction,
+    taken: Direction,
     /// Messages that may be in flight.
     credit: u64,
     /// Messages taken when credit was last returned.
@@ -131,7 +131,7 @@ pub(crate) trait Owner {
 
 /// Messages in one direction.
 #[derive(Clone, Copy, Default)]
-struct Way {
+struct Direction {
     /// Running number of the last message.
     last: u64,
     /// The same at the start of the present measurement.
@@ -148,7 +148,7 @@ struct Way {
     ahead: usize,
 }
 
-impl Way {
+impl Direction {
     fn prepare(&mut self, payload: usize, one: bool, layout: &Layout) {
         let message = message_len(payload);
         let slot = layout.slot.unwrap_or(message);
@@ -158,7 +158,8 @@ impl Way {
         // A message that waits for its reply needs one slot, and the same slot each time is fastest: single
         // calls of farjump stay near the ring's start, too (docs/design/mailbox.md).
         let slots = if one { 1 } else { ((layout.region - HEAD) / slot) as u64 };
-        *self = Way { last: self.last, first: self.last, payload, message, slot, slots, next: 0, ahead };
+        *self =
+            Direction { last: self.last, first: self.last, payload, message, slot, slots, next: 0, ahead };
     }
 
     #[inline]
@@ -187,7 +188,7 @@ impl<W: Writer> Ring<W> {
     /// - No payload is longer than the layout says.
     /// - Only the peer writes there, and there are no references to it.
     pub(crate) unsafe fn new(writer: W, region: *mut u8, layout: Layout) -> Ring<W> {
-        let (sent, taken) = (Way::default(), Way::default());
+        let (sent, taken) = (Direction::default(), Direction::default());
         let ring = Ring { writer, region, layout, sent, taken, credit: 0, returned: 0, owner: None };
         touch((0..layout.region).step_by(HEAD).map(|at| ring.word(at)));
         ring
@@ -209,7 +210,7 @@ impl<W: Writer> Ring<W> {
     /// Returns the number of messages of this measurement without returned credit. All earlier messages have been
     /// taken.
     #[inline]
-    fn under_way(&self) -> u64 {
+    fn in_flight(&self) -> u64 {
         // Pairs with the peer's return of credit: it does not read taken messages again.
         self.sent.last - self.word(0).load(Ordering::Acquire).max(self.sent.first)
     }
@@ -218,7 +219,7 @@ impl<W: Writer> Ring<W> {
     fn wait_for_credit(&mut self, watch: &Watch) -> Result<(), Failure> {
         watch.until(|| {
             self.writer.work()?;
-            Ok(self.under_way() < self.credit)
+            Ok(self.in_flight() < self.credit)
         })
     }
 }
@@ -235,7 +236,7 @@ impl<W: Writer> Peer for Ring<W> {
     #[inline]
     fn send(&mut self, watch: &Watch) -> Result<(), Failure> {
         if self.credit != u64::MAX {
-            if self.under_way() >= self.credit {
+            if self.in_flight() >= self.credit {
                 self.wait_for_credit(watch)?;
             }
             let ahead = self.sent.at() + self.sent.ahead;
@@ -293,7 +294,7 @@ mod tests {
     }
 
     /// Returns two endpoints in this process. `memory` must outlive them.
-    fn ends(memory: &mut [Vec<u64>; 2], layout: Layout) -> [Ring<Stores>; 2] {
+    fn endpoints(memory: &mut [Vec<u64>; 2], layout: Layout) -> [Ring<Stores>; 2] {
         let [mine, theirs] = memory.each_mut().map(|words| words.as_mut_ptr().cast::<u8>());
         // SAFETY: both regions have the layout's length and outlive the endpoints, which alone access them.
         unsafe {
@@ -317,7 +318,7 @@ mod tests {
     fn every_message_comes_once_whatever_lengths_were_measured_before() {
         for slot in [None, Some(2048)] {
             let (mut memory, (watch, _other)) = (memory(), watch());
-            let [mut a, mut b] = ends(&mut memory, layout(slot));
+            let [mut a, mut b] = endpoints(&mut memory, layout(slot));
             for (size, streams) in
                 [(8, false), (0, true), (56, true), (57, false), (2000, true), (1, true), (700, false)]
             {
@@ -339,7 +340,7 @@ mod tests {
     /// Fills a ring with messages of a line, and returns their offsets.
     fn filled(slot: Option<usize>) -> Vec<usize> {
         let (mut memory, (watch, other)) = (memory(), watch());
-        let [mut a, mut b] = ends(&mut memory, layout(slot));
+        let [mut a, mut b] = endpoints(&mut memory, layout(slot));
         Peer::prepare(&mut a, 56, 0, true);
         Peer::prepare(&mut b, 0, 56, true);
         // No peer ever takes one.

@@ -7,7 +7,7 @@ use farjump::{Library, Mode};
 
 use super::client::{Chases, Client};
 use super::gets::{Gets, Loads, NoShards};
-use super::injected::Way;
+use super::injected::Variant;
 #[cfg(feature = "ucx")]
 use super::messages::{self, Messages};
 use super::processes::Processes;
@@ -119,7 +119,7 @@ impl Contestants {
         for transport in setting.transports {
             let forms = modes.iter().map(|mode| (*mode, false)).chain([(Mode::Cached, true)]);
             for (mode, is_bitcode) in forms {
-                let way = Way {
+                let variant = Variant {
                     transport: transport.clone(),
                     mode,
                     is_bitcode,
@@ -133,7 +133,7 @@ impl Contestants {
                         Err(crate::perf::not_built_with("bitcode"))
                     }
                     Some(why) if is_bitcode => Err(why.clone()),
-                    _ => match inject(&way, table, &library, &mut server) {
+                    _ => match inject(&variant, table, &library, &mut server) {
                         // Where there is no compiler, no target takes bitcode.
                         Err(failure) if is_bitcode => Err(failure.to_string()),
                         Err(failure) => return Err(failure),
@@ -197,10 +197,15 @@ impl Contestant {
 }
 
 /// Sets up targets on the server's thread, and makes all connections between them.
-fn inject(way: &Way, table: &Arc<Table>, library: &Library, server: &mut Server) -> Result<Player, Failure> {
-    let (of_shards, tables) = (way.clone(), table.clone());
+fn inject(
+    variant: &Variant,
+    table: &Arc<Table>,
+    library: &Library,
+    server: &mut Server,
+) -> Result<Player, Failure> {
+    let (of_shards, tables) = (variant.clone(), table.clone());
     let shards = server.add(Box::new(move || of_shards.shards(tables)))?;
-    connect(way, Shards::Polled(shards), table, library, server)
+    connect(variant, Shards::Polled(shards), table, library, server)
 }
 
 /// Sets up targets like `inject`, for the code in mode cached, with a process for each target.
@@ -212,21 +217,21 @@ fn in_processes(
     library: &Library,
     server: &Server,
 ) -> Result<Player, Failure> {
-    let way = Way::cached(transport, setting.stage.folder(), setting.options.ring(), number);
+    let variant = Variant::cached(transport, setting.stage.folder(), setting.options.ring(), number);
     let processes = Processes::start(setting, transport, table, number)?;
-    connect(&way, Shards::Processes(processes), table, library, server)
+    connect(&variant, Shards::Processes(processes), table, library, server)
 }
 
 /// Connects a client to the shards, and the shards to each other.
 fn connect(
-    way: &Way,
+    variant: &Variant,
     mut shards: Shards,
     table: &Table,
     library: &Library,
     server: &Server,
 ) -> Result<Player, Failure> {
-    let mut hopping = way.client(table, library)?;
-    shards.while_served(server, 0, |_| way.connect(&mut hopping, table.shards()))?;
+    let mut hopping = variant.client(table, library)?;
+    shards.while_served(server, 0, |_| variant.connect(&mut hopping, table.shards()))?;
     let mut player = Player { client: Box::new(hopping), shards, handled: Some(0) };
     warm_up(&mut player, table, server)?;
     Ok(player)

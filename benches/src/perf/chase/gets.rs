@@ -59,7 +59,7 @@ struct Step {
 pub(super) struct Gets<R> {
     reads: R,
     log2: u32,
-    under_way: Vec<Step>,
+    in_flight: Vec<Step>,
 }
 
 /// Words that are fetched before the caller looks at the clock.
@@ -67,7 +67,7 @@ const STEPS: usize = 64;
 
 impl<R: Reads> Gets<R> {
     pub(super) fn new(reads: R, log2: u32) -> Gets<R> {
-        Gets { reads, log2, under_way: Vec::new() }
+        Gets { reads, log2, in_flight: Vec::new() }
     }
 
     #[inline]
@@ -91,7 +91,7 @@ impl<R: Reads> Client for Gets<R> {
         let ready = ready();
         let value = self.fetch(message.index)?;
         let Message { slot, left, .. } = message;
-        self.under_way.push(Step { slot, value, left: left - 1, messages: 2, ready });
+        self.in_flight.push(Step { slot, value, left: left - 1, messages: 2, ready });
         Ok(())
     }
 
@@ -99,19 +99,19 @@ impl<R: Reads> Client for Gets<R> {
         let waits = wire::latency() != 0;
         for _ in 0..STEPS {
             let mut at = 0;
-            while let Some(&Step { slot, value, left, messages, ready: due }) = self.under_way.get(at) {
+            while let Some(&Step { slot, value, left, messages, ready: due }) = self.in_flight.get(at) {
                 if waits && clock::now() < due {
                     at += 1;
                     continue;
                 }
                 if left == 0 {
                     ended.push(Ended { slot, index: value, messages });
-                    self.under_way.swap_remove(at);
+                    self.in_flight.swap_remove(at);
                     continue;
                 }
                 let ready = ready();
                 let value = self.fetch(value)?;
-                self.under_way[at] = Step { slot, value, left: left - 1, messages: messages + 2, ready };
+                self.in_flight[at] = Step { slot, value, left: left - 1, messages: messages + 2, ready };
                 at += 1;
             }
             if !ended.is_empty() {

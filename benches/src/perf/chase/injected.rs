@@ -25,7 +25,7 @@ const HOPS: u32 = 1 << 20;
 
 /// One way for the function to travel.
 #[derive(Clone)]
-pub(super) struct Way {
+pub(super) struct Variant {
     pub(super) transport: String,
     pub(super) mode: Mode,
     /// Whether targets take bitcode, and compile it.
@@ -37,11 +37,11 @@ pub(super) struct Way {
     pub(super) number: usize,
 }
 
-impl Way {
+impl Variant {
     /// Returns the way with machine code, which stays at each target.
-    pub(super) fn cached(transport: &str, folder: &Path, mailbox: usize, number: usize) -> Way {
+    pub(super) fn cached(transport: &str, folder: &Path, mailbox: usize, number: usize) -> Variant {
         let (transport, folder) = (transport.to_owned(), folder.to_owned());
-        Way { transport, mode: Mode::Cached, is_bitcode: false, folder, mailbox, number }
+        Variant { transport, mode: Mode::Cached, is_bitcode: false, folder, mailbox, number }
     }
 
     fn socket(&self, place: usize) -> String {
@@ -97,7 +97,7 @@ impl Way {
         let place = Box::new(Place::of_client(table));
         let refused = Refused::default();
         let builder = self.builder(table.shards(), table.shards(), &refused, wire::wait)?;
-        // SAFETY: as in `Way::shards`.
+        // SAFETY: as in `Variant::shards`.
         let target = unsafe { builder.args_raw(place.as_args()) }.build()?;
         Ok(Hopping { links: Vec::new(), looks: 0, target, library: library.clone(), place })
     }

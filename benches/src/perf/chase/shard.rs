@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use farjump::WaitPolicy;
 
-use super::injected::{Refused, Way};
+use super::injected::{Refused, Variant};
 use super::message::{Place, check_lost};
 use super::table::Table;
 use super::wire;
@@ -25,11 +25,11 @@ static HANDLED: AtomicU64 = AtomicU64::new(0);
 /// The target cannot be made, or fails; a message was refused or lost.
 pub(in crate::perf) fn serve_shard(spec: &ShardSpec, set: &Set, talk: &mut Talk) -> Result<bool, Failure> {
     let ShardSpec { shard, shards, log2, .. } = *spec;
-    let way = Way::cached(&spec.transport, &set.folder, set.ring, spec.contestant);
+    let variant = Variant::cached(&spec.transport, &set.folder, set.ring, spec.contestant);
     let words = Table::new(shards, log2).into_part(shard);
     let place = Place::over(&words, shard, shards);
     let refused = Refused::default();
-    let builder = way.builder(shards, shard, &refused, count_and_wait)?.wait_policy(wait_policy(shards));
+    let builder = variant.builder(shards, shard, &refused, count_and_wait)?.wait_policy(wait_policy(shards));
     // SAFETY: `chase` reads the place on this thread, and the target is dropped before the place and its words.
     let mut target = unsafe { builder.args_raw(place.as_args()) }.build()?;
     let stopper = target.stopper();

@@ -144,7 +144,7 @@ impl<'a> Field<'a> {
         let mut step = Step::new()?;
         let mut about = About {
             transport,
-            way: alone.way(),
+            rule_and_lane: alone.rule_and_lane(),
             sources,
             size,
             iterations: [calls, messages, turns],

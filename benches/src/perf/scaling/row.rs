@@ -48,7 +48,7 @@ pub(super) struct Measured {
 /// The common cells of a step's rows.
 pub(super) struct About<'a> {
     pub(super) transport: &'a str,
-    pub(super) way: (Option<String>, Option<String>),
+    pub(super) rule_and_lane: (Option<String>, Option<String>),
     pub(super) sources: usize,
     pub(super) size: usize,
     /// Calls for the latency, messages for the rate, calls for the turn.
@@ -92,8 +92,8 @@ impl Step {
             subject: "farjump",
             transport: Some(about.transport.to_owned()),
             mode: Some(Mode::Cached.name()),
-            arrival: about.way.0.clone(),
-            lane: about.way.1.clone(),
+            arrival: about.rule_and_lane.0.clone(),
+            lane: about.rule_and_lane.1.clone(),
             size: about.size,
             iterations,
             reference: Some(Against::Alone.name()),

@@ -125,7 +125,7 @@ impl<'a> Crowd<'a> {
     }
 
     /// Returns the arrival rule, and the carrier of the frames.
-    pub(super) fn way(&self) -> (Option<String>, Option<String>) {
+    pub(super) fn rule_and_lane(&self) -> (Option<String>, Option<String>) {
         let link = self.links.first();
         let lane = link.and_then(place::lane);
         (link.map(|link| link.arrival_rule().describe()), lane)

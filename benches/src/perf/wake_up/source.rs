@@ -22,7 +22,7 @@ pub(crate) struct Waker<'a> {
     pub(crate) transport: Option<&'a str>,
     pub(crate) sources: usize,
     /// Dropped before the process, which the links reach.
-    way: Way,
+    means: Means,
     pub(super) pair: Pair,
     /// The injected function.
     library: Library,
@@ -30,7 +30,7 @@ pub(crate) struct Waker<'a> {
 }
 
 /// The means to wake it.
-enum Way {
+enum Means {
     /// Injection over the first of these links.
     Links(Vec<Link>),
     Futex,
@@ -63,9 +63,9 @@ impl<'a> Waker<'a> {
             link.inject(library, &[])?.wait(PATIENCE)?;
             links.push(link);
         }
-        let (way, args) = (Way::Links(links), vec![7; setting.options.sizes.longest()]);
+        let (means, args) = (Means::Links(links), vec![7; setting.options.sizes.longest()]);
         let (library, transport) = (library.clone(), Some(transport));
-        Ok(Waker { name: "farjump", transport, sources, way, pair, library, args })
+        Ok(Waker { name: "farjump", transport, sources, means, pair, library, args })
     }
 
     /// Starts a baseline's sleeper. Its absence is no error.
@@ -75,41 +75,41 @@ impl<'a> Waker<'a> {
         library: &Library,
     ) -> Result<Waker<'a>, Failure> {
         let mut pair = start(setting)?;
-        let way = match pair.sleep(EndpointSpec::Baseline(against))? {
-            Err(why) => Way::Missing(why),
+        let means = match pair.sleep(EndpointSpec::Baseline(against))? {
+            Err(why) => Means::Missing(why),
             #[cfg(feature = "ucx")]
             Ok(offer) if against == Against::UcxWait => match ucx::Sending::connect(&offer) {
-                Ok(sending) => Way::Ucx(sending),
-                Err(why) => Way::Missing(why.to_string()),
+                Ok(sending) => Means::Ucx(sending),
+                Err(why) => Means::Missing(why.to_string()),
             },
-            Ok(_) => Way::Futex,
+            Ok(_) => Means::Futex,
         };
         let args = vec![7; setting.options.sizes.longest()];
         let (name, library) = (against.name(), library.clone());
-        Ok(Waker { name, transport: None, sources: 1, way, pair, library, args })
+        Ok(Waker { name, transport: None, sources: 1, means, pair, library, args })
     }
 
     /// Returns the reason why it is missing.
     pub(crate) fn missing(&self) -> Option<&str> {
-        match &self.way {
-            Way::Missing(why) => Some(why),
+        match &self.means {
+            Means::Missing(why) => Some(why),
             _ => None,
         }
     }
 
     pub(crate) fn arrival(&self) -> Option<String> {
-        match &self.way {
-            Way::Links(links) => links.first().map(|link| link.arrival_rule().describe()),
+        match &self.means {
+            Means::Links(links) => links.first().map(|link| link.arrival_rule().describe()),
             _ => None,
         }
     }
 
     /// Returns the carrier of the messages.
     pub(crate) fn lane(&self) -> Option<String> {
-        match &self.way {
-            Way::Links(links) => links.first().and_then(place::lane),
+        match &self.means {
+            Means::Links(links) => links.first().and_then(place::lane),
             #[cfg(feature = "ucx")]
-            Way::Ucx(sending) => sending.lanes(),
+            Means::Ucx(sending) => sending.lanes(),
             _ => None,
         }
     }
@@ -119,36 +119,36 @@ impl<'a> Waker<'a> {
     /// # Errors
     /// It cannot be woken, or does not wake.
     pub(super) fn wake(&mut self, size: usize) -> Result<(), Failure> {
-        let Waker { way, pair, library, args, .. } = self;
+        let Waker { means, pair, library, args, .. } = self;
         let args = &args[..size];
         pair.rest(|memory, watch| {
             let ran = || memory.stamp().load(std::sync::atomic::Ordering::Acquire) != 0;
-            match way {
-                Way::Links(links) => {
+            match means {
+                Means::Links(links) => {
                     let link = links.first().ok_or_else(|| Failure::new("no source is connected"))?;
                     link.send(library, args)?;
                     watch.until(|| Ok(ran()))
                 }
-                Way::Futex => {
+                Means::Futex => {
                     wake(memory);
                     watch.until(|| Ok(ran()))
                 }
                 #[cfg(feature = "ucx")]
-                Way::Ucx(sending) => {
+                Means::Ucx(sending) => {
                     sending.send(args, watch)?;
                     watch.until(|| {
                         sending.progress();
                         Ok(ran())
                     })
                 }
-                Way::Missing(why) => Err(Failure::new(why.clone())),
+                Means::Missing(why) => Err(Failure::new(why.clone())),
             }
         })
     }
 
     /// Ends the links and the process.
     pub(crate) fn end(self) -> Result<(), Failure> {
-        drop(self.way);
+        drop(self.means);
         self.pair.end()
     }
 }

@@ -10,7 +10,7 @@ use super::Task;
 use super::data::Store;
 use super::functions::Function;
 use super::native::{self, Native};
-use super::source::{Ask, Asking, Job};
+use super::source::{Job, Perform, WorkSource};
 use super::target::Serving;
 use crate::perf::baselines::ucx::{Handler, Messages, Opening};
 use crate::perf::child_protocol::Offer;
@@ -35,16 +35,16 @@ impl Handler for Keeps {
 }
 
 /// The source's endpoint.
-struct Asks {
+struct Requests {
     messages: Messages<Keeps>,
     library: Library,
     /// Buffer of payloads that differ from the arguments. It is leaked, as everything that UCX reads.
     payload: &'static mut [u8],
 }
 
-impl Ask for Asks {
+impl Perform for Requests {
     #[inline]
-    fn ask(&mut self, job: &Job, reply: &mut Vec<u8>, watch: &Watch) -> Result<(), Failure> {
+    fn perform(&mut self, job: &Job, reply: &mut Vec<u8>, watch: &Watch) -> Result<(), Failure> {
         let bytes: &[u8] = match job.function {
             Function::Codec => {
                 // UCX must have finished with the last payload before it is overwritten.
@@ -81,8 +81,8 @@ pub(crate) fn source(task: &Task, opening: Opening, offer: &Offer) -> Result<Box
     let keeps = Keeps(RefCell::new(Vec::with_capacity(longest)));
     let messages = Messages::join(opening, offer, longest, keeps)?;
     let library = ifuncs::open(&task.library)?;
-    let asks = Asks { messages, library, payload: vec![0; longest].leak() };
-    Ok(Box::new(Asking::new(task.function, asks, task.longest)))
+    let requests = Requests { messages, library, payload: vec![0; longest].leak() };
+    Ok(Box::new(WorkSource::new(task.function, requests, task.longest)))
 }
 
 impl Handler for Native {

@@ -5,7 +5,7 @@ use farjump::{Library, Link};
 use super::Task;
 use super::data::{Slot, Store, store_append, store_get, store_slot};
 use super::functions::Function;
-use super::source::{Ask, Asking, Job};
+use super::source::{Job, Perform, WorkSource};
 use super::target::Serving;
 use crate::perf::baselines::injection::Polls;
 use crate::perf::child_protocol::Set;
@@ -18,9 +18,9 @@ struct Calls<'a> {
     library: &'a Library,
 }
 
-impl Ask for Calls<'_> {
+impl Perform for Calls<'_> {
     #[inline]
-    fn ask(&mut self, job: &Job, reply: &mut Vec<u8>, _watch: &Watch) -> Result<(), Failure> {
+    fn perform(&mut self, job: &Job, reply: &mut Vec<u8>, _watch: &Watch) -> Result<(), Failure> {
         Ok(self.link.call_into(self.library, job.args, PATIENCE, reply)?)
     }
 
@@ -36,7 +36,7 @@ pub(crate) fn source<'a>(
     library: &'a Library,
     size: usize,
 ) -> Box<dyn Source + 'a> {
-    Box::new(Asking::new(function, Calls { link, library }, size))
+    Box::new(WorkSource::new(function, Calls { link, library }, size))
 }
 
 /// Returns a target for a task over one transport.

@@ -31,7 +31,7 @@ pub(super) use functions::{Function, Functions, parse_functions};
 /// One way of doing one function's work, known to both processes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Task {
-    pub(super) way: Way,
+    pub(super) method: Method,
     pub(super) function: Function,
     pub(super) library: PathBuf,
     /// Most bytes to work on.
@@ -40,7 +40,7 @@ pub(super) struct Task {
 
 /// A way of doing the work.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) enum Way {
+pub(super) enum Method {
     /// Injected, over a transport.
     Injected(String),
     /// By the handler of UCX's active messages.
@@ -51,13 +51,13 @@ pub(super) enum Way {
     RawFetch,
 }
 
-impl Way {
+impl Method {
     /// Returns the way of a baseline.
-    pub(super) fn of(against: Against) -> Option<Way> {
+    pub(super) fn of(against: Against) -> Option<Method> {
         match against {
-            Against::UcxAm => Some(Way::Messages),
-            Against::Fetch => Some(Way::Fetch),
-            Against::RawFetch => Some(Way::RawFetch),
+            Against::UcxAm => Some(Method::Messages),
+            Against::Fetch => Some(Method::Fetch),
+            Against::RawFetch => Some(Method::RawFetch),
             _ => None,
         }
     }

@@ -6,7 +6,7 @@ use super::Task;
 use super::data::{AREA, CALLS, ENTRY, ROWS, Store, TABLE};
 use super::functions::{Function, KEY};
 use super::native::{self, Native};
-use super::source::{Ask, Asking, Job};
+use super::source::{Job, Perform, WorkSource};
 use super::target::Serving;
 use crate::perf::liveness::Watch;
 use crate::perf::role::{Receiver, Source};
@@ -47,9 +47,9 @@ struct Fetches<R> {
     store: &'static Store,
 }
 
-impl<R: Remote> Ask for Fetches<R> {
+impl<R: Remote> Perform for Fetches<R> {
     #[inline]
-    fn ask(&mut self, job: &Job, reply: &mut Vec<u8>, watch: &Watch) -> Result<(), Failure> {
+    fn perform(&mut self, job: &Job, reply: &mut Vec<u8>, watch: &Watch) -> Result<(), Failure> {
         let remote = &mut self.remote;
         match job.function {
             Function::Sum => {
@@ -119,7 +119,7 @@ pub(crate) fn source<R: Remote + 'static>(task: &Task, remote: R) -> Result<Box<
     let store = Store::own(0);
     let native = Native::place(&Library::open(&task.library)?, store)?;
     let fetches = Fetches { remote, native, store };
-    Ok(Box::new(Asking::new(task.function, fetches, task.longest)))
+    Ok(Box::new(WorkSource::new(task.function, fetches, task.longest)))
 }
 
 /// The target's endpoint: its data, and the progress that lets the source reach it.

@@ -11,9 +11,9 @@ use crate::perf::shared_memory::Memory;
 use crate::program::failure::Failure;
 
 /// A way of doing work.
-pub(super) trait Ask {
+pub(super) trait Perform {
     /// Does the work, and appends the reply.
-    fn ask(&mut self, job: &Job, reply: &mut Vec<u8>, watch: &Watch) -> Result<(), Failure>;
+    fn perform(&mut self, job: &Job, reply: &mut Vec<u8>, watch: &Watch) -> Result<(), Failure>;
 
     /// Finishes after `calls` calls: reports their number where only this endpoint knows it. No call needs
     /// this endpoint afterwards.
@@ -65,22 +65,22 @@ impl Job {
 }
 
 /// Does the work, and checks the last reply after each measurement.
-pub(super) struct Asking<W> {
+pub(super) struct WorkSource<W> {
     job: Job,
-    way: W,
+    method: W,
     reply: Vec<u8>,
     calls: u64,
 }
 
-impl<W: Ask> Asking<W> {
+impl<W: Perform> WorkSource<W> {
     /// Makes an endpoint for work on up to `longest` bytes.
-    pub(super) fn new(function: Function, way: W, longest: usize) -> Asking<W> {
+    pub(super) fn new(function: Function, method: W, longest: usize) -> WorkSource<W> {
         let job = Job { function, size: 0, args: &[] };
-        Asking { job, way, reply: Vec::with_capacity(longest_message(longest)), calls: 0 }
+        WorkSource { job, method, reply: Vec::with_capacity(longest_message(longest)), calls: 0 }
     }
 }
 
-impl<W: Ask> Source for Asking<W> {
+impl<W: Perform> Source for WorkSource<W> {
     fn prepare(&mut self, size: usize, _streams: bool) -> Result<(), Failure> {
         self.job.prepare(size);
         self.calls = 0;
@@ -91,7 +91,7 @@ impl<W: Ask> Source for Asking<W> {
     fn call(&mut self, watch: &Watch) -> Result<(), Failure> {
         self.reply.clear();
         self.calls += 1;
-        self.way.ask(&self.job, &mut self.reply, watch)
+        self.method.perform(&self.job, &mut self.reply, watch)
     }
 
     fn send(&mut self, watch: &Watch) -> Result<(), Failure> {
@@ -99,7 +99,7 @@ impl<W: Ask> Source for Asking<W> {
     }
 
     fn settle(&mut self, watch: &Watch) -> Result<(), Failure> {
-        self.way.settle(self.calls, watch)?;
+        self.method.settle(self.calls, watch)?;
         if self.calls == 0 { Ok(()) } else { self.job.check(&self.reply) }
     }
 
@@ -112,7 +112,7 @@ impl<W: Ask> Source for Asking<W> {
     }
 
     fn lanes(&self) -> Option<String> {
-        self.way.lanes()
+        self.method.lanes()
     }
 }
 
@@ -125,8 +125,8 @@ mod tests {
     /// Gives this reply to every call.
     struct Says(Vec<u8>);
 
-    impl Ask for Says {
-        fn ask(&mut self, _job: &Job, reply: &mut Vec<u8>, _watch: &Watch) -> Result<(), Failure> {
+    impl Perform for Says {
+        fn perform(&mut self, _job: &Job, reply: &mut Vec<u8>, _watch: &Watch) -> Result<(), Failure> {
             reply.extend_from_slice(&self.0);
             Ok(())
         }
@@ -142,17 +142,17 @@ mod tests {
         let watch = Watch::of(&socket).unwrap();
         let functions = [Function::Sum, Function::IndirectPut, Function::Histogram, Function::Codec];
         for function in functions {
-            let mut asking = Asking::new(function, Says(vec![9; 3]), 64);
-            Source::prepare(&mut asking, 64, false).unwrap();
-            Source::settle(&mut asking, &watch).unwrap();
-            Source::call(&mut asking, &watch).unwrap();
-            let why = Source::settle(&mut asking, &watch).unwrap_err().to_string();
+            let mut source = WorkSource::new(function, Says(vec![9; 3]), 64);
+            Source::prepare(&mut source, 64, false).unwrap();
+            Source::settle(&mut source, &watch).unwrap();
+            Source::call(&mut source, &watch).unwrap();
+            let why = Source::settle(&mut source, &watch).unwrap_err().to_string();
             assert!(why.starts_with(&format!("`{function}` gave a wrong result for 64 B: 3 bytes")), "{why}");
         }
         // The sum of the only row that has a key.
-        let mut asking = Asking::new(Function::Sum, Says(1_u64.to_le_bytes().to_vec()), 8);
-        Source::prepare(&mut asking, 8, false).unwrap();
-        Source::call(&mut asking, &watch).unwrap();
-        Source::settle(&mut asking, &watch).unwrap();
+        let mut source = WorkSource::new(Function::Sum, Says(1_u64.to_le_bytes().to_vec()), 8);
+        Source::prepare(&mut source, 8, false).unwrap();
+        Source::call(&mut source, &watch).unwrap();
+        Source::settle(&mut source, &watch).unwrap();
     }
 }

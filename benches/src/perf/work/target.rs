@@ -10,13 +10,13 @@ use crate::program::failure::Failure;
 pub(super) struct Serving<W> {
     function: Function,
     store: &'static Store,
-    way: W,
+    method: W,
     size: usize,
 }
 
 impl<W: Receiver> Serving<W> {
-    pub(super) fn new(function: Function, store: &'static Store, way: W) -> Serving<W> {
-        Serving { function, store, way, size: 0 }
+    pub(super) fn new(function: Function, store: &'static Store, method: W) -> Serving<W> {
+        Serving { function, store, method, size: 0 }
     }
 }
 
@@ -24,21 +24,21 @@ impl<W: Receiver> Receiver for Serving<W> {
     fn prepare(&mut self, size: usize, streams: bool) -> Result<(), Failure> {
         self.size = size;
         self.store.prepare(self.function, size);
-        self.way.prepare(size, streams)
+        self.method.prepare(size, streams)
     }
 
     #[inline]
     fn look(&mut self) -> Result<u64, Failure> {
-        self.way.look()
+        self.method.look()
     }
 
     #[inline]
     fn reply(&mut self, watch: &Watch) -> Result<(), Failure> {
-        self.way.reply(watch)
+        self.method.reply(watch)
     }
 
     fn counted(&mut self) -> Result<u64, Failure> {
-        let counted = self.way.counted()?;
+        let counted = self.method.counted()?;
         if counted != 0 {
             self.store.check(self.function, self.size)?;
         }

@@ -347,7 +347,7 @@ fn compiled_image(
             Ok(FARJUMP_OK)
         }
         CompiledImage::Kept(cause) => Err(Failure::new(FARJUMP_ERROR_LIBRARY, cause.to_string())),
-        CompiledImage::Unasked => Err(nothing_compiled()),
+        CompiledImage::NotRequested => Err(nothing_compiled()),
         _ => Ok(FARJUMP_NOT_YET),
     }
 }

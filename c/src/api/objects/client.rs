@@ -11,7 +11,7 @@ use crate::api::last_error::Failure;
 use crate::api::library::farjump_library_t;
 use crate::api::objects::calls::deliver;
 use crate::api::objects::handle::farjump_handle_t;
-use crate::api::objects::store::{tell, type_name};
+use crate::api::objects::store::{type_name, write_bool};
 use crate::api::objects::view::farjump_view_t;
 use crate::api::shared_options::{change, key_in, set};
 use crate::api::status::farjump_status_t::{self, *};
@@ -346,7 +346,7 @@ pub unsafe extern "C" fn farjump_client_evict(
     // SAFETY: the header requires a client, a handle, and NULL or a variable.
     guarded(|| unsafe {
         let (client, handle) = both(client, handle)?;
-        tell(was_there, client.evict(handle)?);
+        write_bool(was_there, client.evict(handle)?);
         Ok(FARJUMP_OK)
     })
 }

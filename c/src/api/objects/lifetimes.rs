@@ -6,7 +6,7 @@ use crate::api::catch::{give, guarded, object, take, value, variable};
 use crate::api::last_error::Failure;
 use crate::api::objects::client::{self, farjump_client_t};
 use crate::api::objects::handle::farjump_handle_t;
-use crate::api::objects::store::{self, farjump_store_t, tell};
+use crate::api::objects::store::{self, farjump_store_t, write_bool};
 use crate::api::status::farjump_status_t::{self, *};
 
 /// An object that this process alone owns: farjump_owned_release() evicts it. It keeps the store or client that it came
@@ -96,9 +96,9 @@ pub unsafe extern "C" fn farjump_owned_release(
     // SAFETY: the header requires a variable with an owned object, which nothing else uses, and NULL or a
     // variable.
     guarded(|| unsafe {
-        tell(was_there, false);
+        write_bool(was_there, false);
         if let Some(taken) = take(owned, "owned", |_| Ok(()))? {
-            tell(was_there, taken.owned.evict()?);
+            write_bool(was_there, taken.owned.evict()?);
         }
         Ok(FARJUMP_OK)
     })

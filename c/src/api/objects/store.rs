@@ -149,7 +149,7 @@ pub(crate) unsafe fn type_name<'a>(name: *const c_char) -> Result<&'a str, Failu
 ///
 /// # Safety
 /// Unless it is NULL, `answer` must be writable.
-pub(crate) unsafe fn tell(answer: *mut bool, is_so: bool) {
+pub(crate) unsafe fn write_bool(answer: *mut bool, is_so: bool) {
     if !answer.is_null() {
         // SAFETY: this function's caller guarantees it.
         unsafe { answer.write(is_so) };
@@ -363,7 +363,7 @@ pub unsafe extern "C" fn farjump_store_evict(
     // SAFETY: the header requires a store, a handle, and NULL or a variable.
     guarded(|| unsafe {
         let (store, handle) = both(store, handle)?;
-        tell(was_there, store.evict(handle)?);
+        write_bool(was_there, store.evict(handle)?);
         Ok(FARJUMP_OK)
     })
 }

@@ -10,7 +10,7 @@ use crate::api::catch::{
 use crate::api::last_error::Failure;
 use crate::api::objects::client::farjump_client_t;
 use crate::api::objects::handle::farjump_handle_t;
-use crate::api::objects::store::{farjump_store_t, tell, type_name};
+use crate::api::objects::store::{farjump_store_t, type_name, write_bool};
 use crate::api::shared_options::{change, set};
 use crate::api::status::farjump_status_t::{self, *};
 
@@ -328,7 +328,7 @@ pub unsafe extern "C" fn farjump_store_discard_topic(
     // SAFETY: the header requires a store, a text, and NULL or a variable.
     guarded(|| unsafe {
         let (store, topic) = (object(store, "store")?, text(topic, "topic")?);
-        tell(was_there, store.rust().discard_topic(topic)?);
+        write_bool(was_there, store.rust().discard_topic(topic)?);
         Ok(FARJUMP_OK)
     })
 }
@@ -343,7 +343,7 @@ pub unsafe extern "C" fn farjump_client_discard_topic(
     // SAFETY: the header requires a client, a text, and NULL or a variable.
     guarded(|| unsafe {
         let (client, topic) = (object(client, "client")?, text(topic, "topic")?);
-        tell(was_there, client.rust().discard_topic(topic)?);
+        write_bool(was_there, client.rust().discard_topic(topic)?);
         Ok(FARJUMP_OK)
     })
 }

@@ -205,8 +205,8 @@ impl From<&TargetStats> for farjump_target_stats_t {
             store_evictions: stats.store.evictions,
             store_capacity_images: stats.store.capacity_images.unwrap_or(u64::MAX),
             store_capacity_bytes: stats.store.capacity_bytes.unwrap_or(u64::MAX),
-            room_used: stats.store.room_used,
-            room: stats.store.room,
+            room_used: stats.store.arena_used,
+            room: stats.store.arena_capacity,
         }
     }
 }

@@ -133,8 +133,8 @@ impl farjump_target_stats_t {
             store_evictions: stats.store.evictions,
             store_capacity_images: stats.store.capacity_images as u64,
             store_capacity_bytes: stats.store.capacity_bytes as u64,
-            room_used: stats.store.room_used as u64,
-            room: stats.store.room as u64,
+            room_used: stats.store.arena_used as u64,
+            room: stats.store.arena_capacity as u64,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::{fs, iter};
 
 use super::fixture::{Fixture, Transport, real, said, word};
 use super::wav::{Chunk, Sound, form, write};
-use crate::programs::{Process, Way};
+use crate::programs::{Linkage, Process};
 
 /// Files with all features of WAV files, each with its sound.
 fn made(fixture: &Fixture) -> Vec<(PathBuf, Sound)> {
@@ -71,11 +71,11 @@ fn kept(fixture: &Fixture, name: &str) -> Sound {
 }
 
 /// Checks that the database has the files unchanged that a source brings, and those that the target has read itself.
-pub(crate) fn are_kept(way: Way, transport: Transport) {
+pub(crate) fn are_kept(linkage: Linkage, transport: Transport) {
     if !transport.is_open() {
         return;
     }
-    let Some(fixture) = Fixture::new(way) else { return };
+    let Some(fixture) = Fixture::new(linkage) else { return };
     let mut files = made(&fixture);
     for name in ["Front_Center", "Noise"] {
         files.extend(real(name).map(|path| (path.clone(), Sound::of_plain_file(&path))));
@@ -99,17 +99,17 @@ pub(crate) fn are_kept(way: Way, transport: Transport) {
 
 #[test]
 fn over_puts_each_wav_sample_is_stored_unchanged() {
-    are_kept(Way::Shared, Transport::PUT);
+    are_kept(Linkage::Shared, Transport::PUT);
 }
 
 #[test]
 fn over_messages_each_wav_sample_is_stored_unchanged() {
-    are_kept(Way::Shared, Transport::AM);
+    are_kept(Linkage::Shared, Transport::AM);
 }
 
 #[test]
 fn over_shared_memory_each_wav_sample_is_stored_unchanged() {
-    are_kept(Way::Shared, Transport::SHM);
+    are_kept(Linkage::Shared, Transport::SHM);
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_source_over_tcp_connects_only_with_the_key() {
     if !Transport::TCP.is_open() {
         return;
     }
-    let Some(fixture) = Fixture::new(Way::Shared) else { return };
+    let Some(fixture) = Fixture::new(Linkage::Shared) else { return };
     let key = fixture.path("farm.key");
     fs::write(&key, "5b".repeat(32)).unwrap();
     fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use super::page::{Typed, typed};
 use crate::common::{ifunc_library, package};
 use crate::installation::prefix;
-use crate::programs::{Process, SANITIZERS, WARNINGS, Way, finish};
+use crate::programs::{Linkage, Process, SANITIZERS, WARNINGS, finish};
 
 /// Directory of the recordings that the README reads.
 const REAL: &str = "/usr/share/sounds/alsa";
@@ -46,8 +46,8 @@ pub(crate) struct Fixture(TempDir);
 
 impl Fixture {
     /// `None`, with a message, where a dependency of the example is missing.
-    pub(crate) fn new(way: Way) -> Option<Fixture> {
-        if !way.is_open() || !all_work(&["pkg-config", "sqlite3"]) {
+    pub(crate) fn new(linkage: Linkage) -> Option<Fixture> {
+        if !linkage.is_open() || !all_work(&["pkg-config", "sqlite3"]) {
             return None;
         }
         let sqlite = Command::new("pkg-config").args(["--exists", "sqlite3"]).status();
@@ -59,7 +59,7 @@ impl Fixture {
         symlink(package(), fixture.path("c")).unwrap();
         for Typed { command, .. } in typed() {
             if let Some(compile) = command.strip_prefix("cc ") {
-                fixture.compile(way, compile);
+                fixture.compile(linkage, compile);
             } else if let Some(from_to) = command.strip_prefix("farjump build ") {
                 fixture.build(from_to);
             }
@@ -76,9 +76,9 @@ impl Fixture {
     }
 
     /// Compiles in a shell, with the strictest warnings.
-    fn compile(&self, way: Way, rest: &str) {
+    fn compile(&self, linkage: Linkage, rest: &str) {
         let lib = prefix().join("lib");
-        let sanitizers = if way == Way::Sanitized { SANITIZERS.join(" ") } else { String::new() };
+        let sanitizers = if linkage == Linkage::Sanitized { SANITIZERS.join(" ") } else { String::new() };
         let warnings = WARNINGS.join(" ");
         let rpath = quoted(&lib);
         // The shell that reads the README's line does not interpret pkg-config's quotes in its output. `eval` reads the

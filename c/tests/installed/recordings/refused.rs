@@ -8,7 +8,7 @@ use farjump::{Library, Link};
 use super::fixture::{Fixture, Transport, said, word};
 use super::wav::{Chunk, Sound, form, write};
 use crate::common::package;
-use crate::programs::{PATIENCE, Way};
+use crate::programs::{Linkage, PATIENCE};
 
 /// A second of silence.
 fn silence() -> Sound {
@@ -16,7 +16,7 @@ fn silence() -> Sound {
 }
 
 /// Checks that the target still takes recordings, and then has `rows` of them.
-fn goes_on(fixture: &Fixture, transport: Transport, rows: usize) {
+fn check_serving(fixture: &Fixture, transport: Transport, rows: usize) {
     let path = write(&fixture.path(""), "later", &silence().plain());
     let said = fixture.bring(transport, &[word(&path)]).unwrap();
     assert!(said[0].starts_with("later: 22050 samples are row "), "{said:?}");
@@ -29,7 +29,7 @@ macro_rules! target_or_return {
         if !Transport::PUT.is_open() {
             return;
         }
-        let Some($fixture) = Fixture::new(Way::Shared) else { return };
+        let Some($fixture) = Fixture::new(Linkage::Shared) else { return };
         let $target = $fixture.target(Transport::PUT, &[]);
     };
 }
@@ -41,7 +41,7 @@ fn a_duplicate_recording_is_refused_with_the_message_from_sqlite() {
     fixture.bring(Transport::PUT, &[word(&file)]).unwrap();
     let error = fixture.bring(Transport::PUT, &[word(&file)]).unwrap_err();
     assert_eq!(error, format!("source: {}: UNIQUE constraint failed: recordings.name", file.display()));
-    goes_on(&fixture, Transport::PUT, 2);
+    check_serving(&fixture, Transport::PUT, 2);
     target.stop();
 }
 
@@ -70,7 +70,7 @@ fn a_codec_that_calls_what_the_target_does_not_export_never_runs() {
     let why = "the target refused `codec`: it exports no `sqlite3_exec` (it offers ";
     assert!(error.contains(why) && error.contains("sqlite3_step"), "{error}");
     fs::write(codec, own).unwrap();
-    goes_on(&fixture, Transport::PUT, 2);
+    check_serving(&fixture, Transport::PUT, 2);
     target.stop();
 }
 
@@ -110,7 +110,7 @@ fn payload(name: &[u8], rate: u32, length: u32, channels: u16, bits: u16, code: 
 }
 
 /// Returns the codec's reply: the row and the number of samples, or the error.
-fn answer(link: &mut Link, codec: &Library, payload: &[u8]) -> Result<(i64, u64), String> {
+fn codec_reply(link: &mut Link, codec: &Library, payload: &[u8]) -> Result<(i64, u64), String> {
     let reply = link.inject(codec, payload).unwrap().wait(PATIENCE).unwrap().into_vec();
     let (row, rest) = reply.split_first_chunk().unwrap();
     let (samples, why) = rest.split_first_chunk().unwrap();
@@ -152,22 +152,22 @@ fn the_reply_to_a_damaged_payload_names_its_fault() {
         (payload(b"a", 1, 1, 1, 8, "00 01000 10 00000000"), "a sample has too many bits"),
         (payload(b"a", 1, 1, 1, 16, "00 10000 10 0000000000000001"), "a sample has too many bits"),
     ] {
-        let reported = answer(&mut link, &codec, &payload).unwrap_err();
+        let reported = codec_reply(&mut link, &codec, &payload).unwrap_err();
         assert_eq!(reported, format!("the compressed recording is damaged: {why}"));
     }
-    let no_rate = answer(&mut link, &codec, &payload(b"a", 0, 1, 1, 16, five)).unwrap_err();
+    let no_rate = codec_reply(&mut link, &codec, &payload(b"a", 0, 1, 1, 16, five)).unwrap_err();
     assert_eq!(no_rate, "CHECK constraint failed: rate > 0");
 
-    assert_eq!(answer(&mut link, &codec, &whole), Ok((1, 1)));
+    assert_eq!(codec_reply(&mut link, &codec, &whole), Ok((1, 1)));
     assert_eq!(fixture.query("SELECT name, hex(pcm) FROM recordings"), "five|0500");
     drop(link);
-    goes_on(&fixture, Transport::PUT, 2);
+    check_serving(&fixture, Transport::PUT, 2);
     target.stop();
 }
 
 #[test]
 fn a_file_other_than_pcm_wav_is_refused_with_the_cause() {
-    let Some(fixture) = Fixture::new(Way::Shared) else { return };
+    let Some(fixture) = Fixture::new(Linkage::Shared) else { return };
     let sound = Sound::new(2, 16, vec![7; 400]);
     let (format, samples, plain) = (sound.format(), sound.samples(), sound.plain());
     let with = |at: usize, bytes: &[u8]| {

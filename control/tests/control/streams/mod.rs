@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use farjump_control::{
     Arrival, Control, EndpointInfo, Handshake, HandshakeError, HandshakeEvent, IncomingStream, Listener,
-    Message, OPENING_LEN, ParameterFault, PeerAddress, Progress, RejectCause, Share, StreamAnswer,
+    Message, OPENING_LEN, ParameterFault, PeerAddress, Progress, RejectCause, Share, StreamAccept,
     StreamOffer, TcpOptions, connect_target,
 };
-use farjump_core::transport::{ArrivalRules, Side, Stream};
+use farjump_core::transport::{ArrivalRules, Stream, StreamRole};
 use farjump_fixtures::by_hand::{cpu, opening, send_with};
 use farjump_fixtures::control::{Place, accept, far, next, shm, source_options, target_options};
 use farjump_fixtures::watchdog::Watchdog;
@@ -56,7 +56,7 @@ fn advance(arrival: &mut Arrival, target: &Streamed) -> Result<Progress, Handsha
 }
 
 /// Runs a target's handshake with the next source, whose connections come in any order.
-fn meet_next(listener: &Listener, target: &Streamed) -> Handshake {
+fn accept_next(listener: &Listener, target: &Streamed) -> Handshake {
     let mut arrival = arrival(listener);
     let mut others: Vec<Arrival> = Vec::new();
     loop {
@@ -87,7 +87,7 @@ fn stream_pair(listener: &Listener, source_tcp: TcpOptions) -> (Stream, Stream) 
         options.tcp = source_tcp;
         connect_target(&address, &mut theirs.one(), &options, far()).unwrap()
     });
-    let ours = meet_next(listener, &target);
+    let ours = accept_next(listener, &target);
     let theirs = arrival.join().unwrap();
     assert_eq!((ours.transport.as_str(), theirs.transport.as_str()), ("streamed", "streamed"));
     (source.stream(), target.stream())
@@ -95,7 +95,7 @@ fn stream_pair(listener: &Listener, source_tcp: TcpOptions) -> (Stream, Stream) 
 
 /// Checks that the two are the ends of one connection, which carries no bytes.
 fn joined(source: &Stream, target: &Stream) {
-    assert_eq!((source.side, target.side), (Side::Source, Side::Target));
+    assert_eq!((source.role, target.role), (StreamRole::Source, StreamRole::Target));
     assert_eq!(source.token, target.token);
     for (from, to) in [(source, target), (target, source)] {
         let nothing = rustix::io::read(&to.descriptor, &mut [0; 1]);
@@ -172,7 +172,7 @@ fn a_tcp_stream_has_no_user_timeout() {
 struct Source {
     control: Control,
     offer: StreamOffer,
-    end: EndpointInfo,
+    endpoint: EndpointInfo,
 }
 
 impl Source {
@@ -188,15 +188,17 @@ impl Source {
         control.send(&hello, &[]).unwrap();
         let mut arrival = arrival(listener);
         assert!(matches!(advance(&mut arrival, target).unwrap(), Progress::Pending) && arrival.is_source());
-        let Message::Welcome { end, stream: Some(offer), .. } = next(&mut control).unwrap() else {
+        let Message::Welcome { endpoint, stream: Some(offer), .. } = next(&mut control).unwrap() else {
             panic!("no offer of a stream")
         };
-        (Source { control, offer, end }, arrival)
+        (Source { control, offer, endpoint }, arrival)
     }
 
     fn ready(&mut self) {
-        let response = StreamAnswer { share: Share::from_bytes(&[7; 32]), clear: false };
-        self.control.send(&Message::Ready { end: self.end.clone(), stream: Some(response) }, &[]).unwrap();
+        let response = StreamAccept { share: Share::from_bytes(&[7; 32]), clear: false };
+        self.control
+            .send(&Message::Ready { endpoint: self.endpoint.clone(), stream: Some(response) }, &[])
+            .unwrap();
     }
 
     fn opening(&self) -> [u8; OPENING_LEN] {
@@ -278,8 +280,10 @@ fn a_handshake_without_its_stream_times_out_at_its_deadline() {
         options.patience = Duration::from_millis(20);
         let mut arrival = Arrival::new(accept(&listener).unwrap(), options);
         advance(&mut arrival, &target).unwrap();
-        let Message::Welcome { end, stream: Some(offer), .. } = next(&mut control).unwrap() else { panic!() };
-        (Source { control, offer, end }, arrival)
+        let Message::Welcome { endpoint, stream: Some(offer), .. } = next(&mut control).unwrap() else {
+            panic!()
+        };
+        (Source { control, offer, endpoint }, arrival)
     };
     source.ready();
     let error = loop {
@@ -386,7 +390,7 @@ fn an_unexpected_or_missing_stream_ends_the_handshake() {
     let listener = place.listener();
     let target = Streamed::default();
     let (mut source, mut arrival) = Source::welcomed(&place, &listener, &target);
-    source.control.send(&Message::Ready { end: source.end.clone(), stream: None }, &[]).unwrap();
+    source.control.send(&Message::Ready { endpoint: source.endpoint.clone(), stream: None }, &[]).unwrap();
     let error = advance(&mut arrival, &target).unwrap_err();
     assert!(
         matches!(
@@ -424,7 +428,7 @@ fn an_unexpected_or_missing_stream_ends_the_handshake() {
             cpu: cpu(),
             pid: 1,
             program: "liar".into(),
-            end,
+            endpoint,
             stream: offers.then_some(offer),
         };
         control.send(&welcome, &[]).unwrap();
@@ -467,7 +471,7 @@ fn a_stream_goes_to_where_the_control_connection_does() {
         connect_target(&address, &mut theirs.one(), &options, Instant::now() + Duration::from_secs(60))
             .unwrap()
     });
-    let ours = meet_next(&listener, &target);
+    let ours = accept_next(&listener, &target);
     let theirs = arrival.join().unwrap();
     joined(&source.stream(), &target.stream());
     drop((ours, theirs));

@@ -1,17 +1,17 @@
 //! Frames in both directions through rings that fill up, between peers that sleep.
 
-use super::{Mistake, Order, Setting, Side, Way, check, finds, link};
+use super::{Mistake, ModelEndpoint, Order, SendForm, Setting, check, finds, link};
 use crate::sync::Handover;
 
-/// One peer sends these frames (way of sending, words of payload), the other takes them. Both sleep when they
+/// One peer sends these frames (form of sending, words of payload), the other takes them. Both sleep when they
 /// have nothing to do.
-fn stream(setting: Setting, frames: &'static [(Way, usize)], sender: Mistake, receiver: Mistake) {
+fn stream(setting: Setting, frames: &'static [(SendForm, usize)], sender: Mistake, receiver: Mistake) {
     let (left, right) = link(setting);
-    let (mut left, mut right): (Side, Side) = (left.with(sender), right.with(receiver));
+    let (mut left, mut right): (ModelEndpoint, ModelEndpoint) = (left.with(sender), right.with(receiver));
     let thread = loom::thread::spawn(move || {
         left.start();
-        for (token, (way, words)) in frames.iter().enumerate() {
-            left.send(*way, token as u32, *words, false);
+        for (token, (form, words)) in frames.iter().enumerate() {
+            left.send(*form, token as u32, *words, false);
         }
         left.stop();
         left
@@ -30,7 +30,7 @@ fn ping_pong(setting: Setting, rounds: u32) {
     let thread = loom::thread::spawn(move || {
         left.start();
         for round in 0..rounds {
-            left.send(Way::Line, round, 1, true);
+            left.send(SendForm::Line, round, 1, true);
             left.take(round, 2);
         }
         left.stop();
@@ -39,14 +39,14 @@ fn ping_pong(setting: Setting, rounds: u32) {
     right.start();
     for round in 0..rounds {
         right.take(round, 1);
-        right.send(Way::Line, round, 2, true);
+        right.send(SendForm::Line, round, 2, true);
     }
     right.stop();
     drop(thread.join());
 }
 
 const ONE_LINE: Setting = Setting { rings: [1, 1], longest: 1, order: Order::Fences };
-const LINES: &[(Way, usize)] = &[(Way::Line, 1), (Way::Line, 5)];
+const LINES: &[(SendForm, usize)] = &[(SendForm::Line, 1), (SendForm::Line, 5)];
 
 /// The ring is full after each frame, so both peers wait for each other. No doorbell reports credit to the
 /// sender: `starved` does.
@@ -64,7 +64,8 @@ fn loom_calls_and_replies_in_turn_arrive_with_fences_and_with_barriers() {
 /// A ring of four lines: a frame of one line, then two of two. The second of those needs a skip first.
 #[test]
 fn loom_multi_line_frames_and_a_skip_arrive_and_wake_sleepers() {
-    const FRAMES: &[(Way, usize)] = &[(Way::Reserve, 2), (Way::Lines, 6), (Way::Reserve, 8)];
+    const FRAMES: &[(SendForm, usize)] =
+        &[(SendForm::Reserve, 2), (SendForm::Lines, 6), (SendForm::Reserve, 8)];
     check(Some(2), None, || {
         let setting = Setting { rings: [1, 4], longest: 2, order: Order::Fences };
         stream(setting, FRAMES, Mistake::None, Mistake::None);
@@ -75,7 +76,7 @@ fn loom_multi_line_frames_and_a_skip_arrive_and_wake_sleepers() {
 /// must not sleep on.
 #[test]
 fn loom_a_sleeper_woken_for_a_skip_sees_the_next_frame() {
-    const FRAMES: &[(Way, usize)] = &[(Way::Reserve, 0), (Way::Reserve, 6)];
+    const FRAMES: &[(SendForm, usize)] = &[(SendForm::Reserve, 0), (SendForm::Reserve, 6)];
     check(Some(3), None, || {
         let setting = Setting { rings: [1, 2], longest: 2, order: Order::Fences };
         stream(setting, FRAMES, Mistake::None, Mistake::None);

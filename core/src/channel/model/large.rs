@@ -2,7 +2,8 @@
 
 use super::super::{Channel, Polled, SendError};
 use super::{
-    Bell, Order, Setting, Side, Way, barrier, check, fill, finds, link_of, plan, take_held, try_send,
+    Bell, ModelEndpoint, Order, SendForm, Setting, barrier, check, fill, finds, link_of, plan, take_held,
+    try_send,
 };
 use crate::frame::Kind;
 use crate::sync::Handover;
@@ -19,13 +20,13 @@ enum First {
 }
 
 fn send(
-    left: &mut Side,
+    left: &mut ModelEndpoint,
     large: &mut Channel,
     first: First,
     token: u32,
     words: usize,
 ) -> Result<(), SendError> {
-    let frame = |large: &mut Channel| try_send(large, Way::Reserve, token, words, false);
+    let frame = |large: &mut Channel| try_send(large, SendForm::Reserve, token, words, false);
     if first == First::Frame {
         return left.channel.send_large_frame(large, token, frame);
     }
@@ -49,7 +50,7 @@ fn switched([ring, longest]: [usize; 2], frames: &'static [Sent], first: First) 
         for (token, (is_big, words)) in frames.iter().enumerate() {
             let token = token as u32;
             if !is_big {
-                left.send(Way::Line, token, *words, false);
+                left.send(SendForm::Line, token, *words, false);
                 continue;
             }
             loop {
@@ -86,7 +87,7 @@ fn switched([ring, longest]: [usize; 2], frames: &'static [Sent], first: First) 
 }
 
 /// Takes the next frame if it has arrived.
-fn take(right: &mut Side, large: &mut Channel, token: u32, is_big: bool, words: usize) -> bool {
+fn take(right: &mut ModelEndpoint, large: &mut Channel, token: u32, is_big: bool, words: usize) -> bool {
     if !is_big {
         return right.try_take(token, words);
     }

@@ -1,7 +1,7 @@
 //! The handshake of [`mailbox::doze`](crate::mailbox) without a fence in the sender, because the sleeper
 //! calls `membarrier`.
 
-use super::{Mistake, Order, Setting, Way, check, finds, link};
+use super::{Mistake, Order, SendForm, Setting, check, finds, link};
 
 /// One peer sends frames within its credit, the other takes them and sleeps in between.
 fn handshake(order: Order, frames: u32) {
@@ -10,7 +10,7 @@ fn handshake(order: Order, frames: u32) {
     let thread = loom::thread::spawn(move || {
         left.start();
         for token in 0..frames {
-            left.send(Way::Line, token, 0, false);
+            left.send(SendForm::Line, token, 0, false);
         }
         left.stop();
         left

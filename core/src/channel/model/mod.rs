@@ -173,7 +173,7 @@ unsafe impl RemoteMemory for Remote {
 }
 
 /// One endpoint of a link, used by one thread.
-struct Side {
+struct ModelEndpoint {
     channel: Channel,
     bell: Arc<Bell>,
     thread: Arc<barrier::Thread>,
@@ -194,14 +194,18 @@ const KEYS: [LinkKey; 2] =
     [LinkKey::from_bytes(*b"to the left side"), LinkKey::from_bytes(*b"to the right one")];
 
 /// Makes both endpoints of a link.
-fn link(setting: Setting) -> (Side, Side) {
+fn link(setting: Setting) -> (ModelEndpoint, ModelEndpoint) {
     let threads = [barrier::Thread::new(), barrier::Thread::new()];
     let bells = [Bell::new(), Bell::new()];
     link_of(setting, &threads, &bells)
 }
 
 /// Makes both endpoints of a link for these threads and doorbells.
-fn link_of(setting: Setting, threads: &[Arc<barrier::Thread>; 2], bells: &[Arc<Bell>; 2]) -> (Side, Side) {
+fn link_of(
+    setting: Setting,
+    threads: &[Arc<barrier::Thread>; 2],
+    bells: &[Arc<Bell>; 2],
+) -> (ModelEndpoint, ModelEndpoint) {
     let stations = [0, 1].map(|side| Station {
         region: Mapping::new(mailbox::CONTROL_LEN + setting.rings[side] * LINE),
         bell: bells[side].clone(),
@@ -223,7 +227,7 @@ fn link_of(setting: Setting, threads: &[Arc<barrier::Thread>; 2], bells: &[Arc<B
             receive_region: stations[own].region.len(),
         };
         let endpoint = Endpoint::OneSided { local: Box::new(local), remote: Box::new(remote) };
-        Side {
+        ModelEndpoint {
             channel: Channel::new(endpoint, terms).expect("the model's terms fit"),
             bell: bells[own].clone(),
             thread: threads[own].clone(),
@@ -233,9 +237,9 @@ fn link_of(setting: Setting, threads: &[Arc<barrier::Thread>; 2], bells: &[Arc<B
     (side(0), side(1))
 }
 
-/// The way of sending a frame.
+/// The form of sending a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Way {
+enum SendForm {
     /// [`Channel::line`].
     Line,
     /// [`Channel::lines`].
@@ -265,20 +269,26 @@ fn fill(at: NonNull<u8>, token: u32, words: usize) {
 }
 
 /// Sends the frame unless there is no credit.
-fn try_send(channel: &mut Channel, way: Way, token: u32, words: usize, alone: bool) -> Result<(), SendError> {
+fn try_send(
+    channel: &mut Channel,
+    form: SendForm,
+    token: u32,
+    words: usize,
+    alone: bool,
+) -> Result<(), SendError> {
     let plan = plan(Kind::Call, token, alone);
-    match way {
-        Way::Line => {
+    match form {
+        SendForm::Line => {
             let line = channel.line().ok_or(SendError::Full)?;
             fill(line.payload(), token, words);
             Ok(line.send(&plan, words * 8)?)
         }
-        Way::Lines => {
+        SendForm::Lines => {
             let lines = channel.lines(words * 8).ok_or(SendError::Full)?;
             fill(lines.payload(), token, words);
             Ok(lines.send(&plan, words * 8)?)
         }
-        Way::Reserve => {
+        SendForm::Reserve => {
             let space = channel.reserve(&plan, words * 8)?;
             fill(space.payload(), token, words);
             space.commit(&plan, words * 8)
@@ -309,8 +319,8 @@ fn take_held(channel: &mut Channel, token: u32, words: usize) -> Option<Taken> {
     Some(frame.take())
 }
 
-impl Side {
-    fn with(mut self, mistake: Mistake) -> Side {
+impl ModelEndpoint {
+    fn with(mut self, mistake: Mistake) -> ModelEndpoint {
         self.mistake = mistake;
         self
     }
@@ -326,14 +336,14 @@ impl Side {
     }
 
     /// Sends the frame, and waits for credit if there is none.
-    fn send(&mut self, way: Way, token: u32, words: usize, alone: bool) {
+    fn send(&mut self, form: SendForm, token: u32, words: usize, alone: bool) {
         loop {
             barrier::interruptible();
-            match try_send(&mut self.channel, way, token, words, alone) {
+            match try_send(&mut self.channel, form, token, words, alone) {
                 Ok(()) => break,
                 // The fast paths leave skips, and recording that there is no credit, to the general one.
-                Err(SendError::Full) if way != Way::Reserve => {
-                    match try_send(&mut self.channel, Way::Reserve, token, words, alone) {
+                Err(SendError::Full) if form != SendForm::Reserve => {
+                    match try_send(&mut self.channel, SendForm::Reserve, token, words, alone) {
                         Ok(()) => break,
                         Err(SendError::Full) => self.rest(),
                         Err(error) => panic!("{error}"),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::AtomicU64;
 
-use super::{Mistake, Order, Setting, Way, check, finds, link};
+use super::{Mistake, Order, SendForm, Setting, check, finds, link};
 use crate::sync::{Handover, Ordering, membarrier as barrier};
 
 /// The control connection. A message may be read early, but not after the call that announces it.
@@ -37,7 +37,7 @@ fn calls(order: Order, frame: bool, receiver: Mistake) {
             barrier::interruptible();
             left.channel.notify().expect("sending a notice is a store");
             if frame && number == 0 {
-                left.send(Way::Line, 0, 1, false);
+                left.send(SendForm::Line, 0, 1, false);
             }
         }
         left.stop();

@@ -101,10 +101,10 @@ impl Sleeper for OneSided {
         if matches!(seen, Seen::Frame(..)) || self.inbound.is_summing() || skipped || called || fed {
             return Ok(Look::Something);
         }
-        let under_way = seen == Seen::Partial
+        let in_flight = seen == Seen::Partial
             || self.pending.is_some()
             || self.starved.is_some()
             || self.inbound.due(true).is_some();
-        Ok(if under_way { Look::UnderWay } else { Look::Nothing })
+        Ok(if in_flight { Look::InFlight } else { Look::Nothing })
     }
 }

@@ -304,7 +304,7 @@ impl<M: Memory> Inbound<M> {
     /// Returns whether the next poll continues the checksum of a long frame. If so, the caller must not
     /// sleep.
     pub(crate) fn is_summing(&self) -> bool {
-        self.summing.as_ref().is_some_and(|summing| summing.is_under_way(self.position))
+        self.summing.as_ref().is_some_and(|summing| summing.is_in_progress(self.position))
     }
 
     /// Notes that the next poll comes just before or after a nap.

@@ -47,7 +47,7 @@ impl Summing {
     }
 
     /// Returns whether a sum is under way. If so, the next poll continues it.
-    pub(super) fn is_under_way(&self, position: u64) -> bool {
+    pub(super) fn is_in_progress(&self, position: u64) -> bool {
         self.position == position && self.sum.is_some()
     }
 

@@ -195,7 +195,7 @@ impl<'a> ImageView<'a> {
     fn relative_words(&self, index: usize) -> (Place, Place) {
         let at = HEADER_LEN + self.import_count() * field::import::LEN + index * field::relative::LEN;
         let place = |field: usize| Place::from_word(u32_at(self.bytes, at + field));
-        (place(field::relative::SITE), place(field::relative::TO))
+        (place(field::relative::SITE), place(field::relative::POINTEE))
     }
 
     #[inline]

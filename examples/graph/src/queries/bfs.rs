@@ -3,11 +3,11 @@
 use farjump::Library;
 
 use crate::Failed;
-use crate::queries::driver::Driver;
 use crate::graph::Graph;
+use crate::queries::driver::Driver;
+use crate::queries::work::{FetchStage, Item, Stamp, Work};
 use crate::shard::BATCH;
 use crate::source::Source;
-use crate::queries::work::{Ask, Item, Stamp, Work};
 
 /// Level of a vertex that cannot be reached.
 pub const UNREACHED: u32 = u32::MAX;
@@ -114,8 +114,8 @@ impl Work for Search {
         item.count as usize
     }
 
-    fn asks(&self, _graph: &Graph, item: Item) -> [Ask; 2] {
-        [Ask { requests: 1, bytes: item.count as usize * 4 }, Ask::default()]
+    fn fetch_stages(&self, _graph: &Graph, item: Item) -> [FetchStage; 2] {
+        [FetchStage { requests: 1, bytes: item.count as usize * 4 }, FetchStage::default()]
     }
 
     /// Counts a part of the neighbours, because most have been replied before.

@@ -9,10 +9,10 @@ use farjump::{Error, InjectError, Pending, Reply};
 
 use crate::Failed;
 use crate::costs::{Costs, Samples};
+use crate::queries::work::{FetchStage, Item, Strategy, Work};
 use crate::shard::BATCH;
 use crate::source::Source;
 use crate::wire::{Line, graph_now};
-use crate::queries::work::{Ask, Item, Strategy, Work};
 
 /// Number of hops to begin, and of fetched hops to run, between two looks for replies.
 const BEGUN: usize = 64;
@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 struct Fetch {
     item: Item,
     /// The fetch to request when this one has come.
-    then: Ask,
+    then: FetchStage,
     due: u64,
     units: usize,
     here_us: f64,
@@ -80,7 +80,7 @@ pub(crate) struct Driver<'s> {
     line: Line,
     chooser: Chooser,
     costs: Costs,
-    asked: VecDeque<Fetch>,
+    requested: VecDeque<Fetch>,
     fetched: VecDeque<Fetch>,
     batches: Vec<Batch>,
     sent: Vec<VecDeque<Sent<'s>>>,
@@ -118,7 +118,7 @@ impl<'s> Driver<'s> {
             chooser: Chooser::new(wire, line.window(), 1),
             line,
             costs,
-            asked: VecDeque::new(),
+            requested: VecDeque::new(),
             fetched: VecDeque::new(),
             batches: (0..shards).map(|_| Batch::default()).collect(),
             sent: (0..shards).map(|_| VecDeque::new()).collect(),
@@ -145,7 +145,7 @@ impl<'s> Driver<'s> {
             }
             self.run_fetched(work, began, &mut done);
             for _ in 0..BEGUN {
-                if !self.has_room() {
+                if !self.has_capacity() {
                     break;
                 }
                 let Some(item) = items.next() else { break };
@@ -176,11 +176,11 @@ impl<'s> Driver<'s> {
     }
 
     fn is_idle(&self) -> bool {
-        self.asked.is_empty() && self.fetched.is_empty() && self.calls == 0
+        self.requested.is_empty() && self.fetched.is_empty() && self.calls == 0
     }
 
-    fn has_room(&self) -> bool {
-        let may_fetch = self.asked.len() + self.fetched.len() < FETCHES;
+    fn has_capacity(&self) -> bool {
+        let may_fetch = self.requested.len() + self.fetched.len() < FETCHES;
         let may_call = self.calls < CALLS * self.sent.len() && !self.is_stuck;
         match self.strategy {
             Strategy::Fetch => may_fetch,
@@ -192,7 +192,7 @@ impl<'s> Driver<'s> {
     fn begin(&mut self, work: &impl Work, item: Item, now: u64, done: &mut Done) -> Result<(), Failed> {
         let graph = &self.source.graph;
         let units = work.units(graph, item);
-        let asks = work.asks(graph, item);
+        let fetch_stages = work.fetch_stages(graph, item);
         let here_us = self.costs.here.of(units as f64);
         let (bytes, there_us) = match self.strategy {
             Strategy::Fetch => (0, 0.0),
@@ -202,11 +202,11 @@ impl<'s> Driver<'s> {
             Strategy::Fetch => Place::Here,
             Strategy::Call => Place::AtData,
             Strategy::Choose => {
-                let round_trips = 1 + usize::from(asks[1].requests > 0);
+                let round_trips = 1 + usize::from(fetch_stages[1].requests > 0);
                 let hop = Hop {
                     owner: 0,
-                    fetch: Traffic { round_trips, bytes: asks[0].bytes + asks[1].bytes },
-                    requests: asks[0].requests + asks[1].requests,
+                    fetch: Traffic { round_trips, bytes: fetch_stages[0].bytes + fetch_stages[1].bytes },
+                    requests: fetch_stages[0].requests + fetch_stages[1].requests,
                     call: Traffic { round_trips: 1, bytes },
                     here_us,
                     call_us: self.costs.call_us,
@@ -218,9 +218,9 @@ impl<'s> Driver<'s> {
         done.anything = true;
         self.hops[0] += 1;
         if place == Place::Here {
-            let due = self.line.fetch(now, asks[0].requests, asks[0].bytes);
-            let then = asks[1];
-            let stage = if then.requests > 0 { &mut self.asked } else { &mut self.fetched };
+            let due = self.line.fetch(now, fetch_stages[0].requests, fetch_stages[0].bytes);
+            let then = fetch_stages[1];
+            let stage = if then.requests > 0 { &mut self.requested } else { &mut self.fetched };
             stage.push_back(Fetch { item, then, due, units, here_us });
             return Ok(());
         }
@@ -320,7 +320,7 @@ impl<'s> Driver<'s> {
     }
 
     fn run_fetched(&mut self, work: &mut impl Work, now: u64, done: &mut Done) {
-        while let Some(first) = pop_due(&mut self.asked, now) {
+        while let Some(first) = pop_due(&mut self.requested, now) {
             let due = self.line.fetch(now, first.then.requests, first.then.bytes);
             self.fetched.push_back(Fetch { due, ..first });
         }

@@ -6,10 +6,10 @@
 use farjump::Library;
 
 use crate::Failed;
-use crate::queries::driver::Driver;
 use crate::graph::Graph;
+use crate::queries::driver::Driver;
+use crate::queries::work::{FetchStage, Item, Stamp, Work};
 use crate::source::Source;
-use crate::queries::work::{Ask, Item, Stamp, Work};
 
 /// Bytes before the vertices of a call, and of a reply. `triangles.c` has the same.
 const CALL_HEAD: usize = 16;
@@ -62,9 +62,9 @@ impl Work for Counting {
         graph.sizes[item.vertex as usize].beyond as usize + BEGINNING * item.count as usize
     }
 
-    fn asks(&self, graph: &Graph, item: Item) -> [Ask; 2] {
+    fn fetch_stages(&self, graph: &Graph, item: Item) -> [FetchStage; 2] {
         let (later, beyond) = (item.count as usize, graph.sizes[item.vertex as usize].beyond as usize);
-        [Ask { requests: 1, bytes: later * 4 }, Ask { requests: later, bytes: beyond * 4 }]
+        [FetchStage { requests: 1, bytes: later * 4 }, FetchStage { requests: later, bytes: beyond * 4 }]
     }
 
     fn call_bytes(&self, _graph: &Graph, _item: Item) -> usize {

@@ -41,7 +41,7 @@ pub(crate) struct Item {
 
 /// Fetches that depend on nothing but those before them.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct FetchStage {
     pub(crate) requests: usize,
     pub(crate) bytes: usize,
 }
@@ -64,7 +64,7 @@ pub(crate) trait Work {
     fn units(&self, graph: &Graph, item: Item) -> usize;
 
     /// Returns the fetches of a hop that runs here, one after another.
-    fn asks(&self, graph: &Graph, item: Item) -> [Ask; 2];
+    fn fetch_stages(&self, graph: &Graph, item: Item) -> [FetchStage; 2];
 
     /// Returns the bytes of a hop that runs there, in all messages.
     fn call_bytes(&self, graph: &Graph, item: Item) -> usize;

@@ -25,7 +25,7 @@ const CELLS: usize = 1024;
 /// Steps of the simulation.
 const STEPS: u64 = 2_000;
 /// Steps between two queries of the others.
-const ASKED: u64 = 100;
+const QUERY_INTERVAL: u64 = 100;
 /// The part of the difference to a neighbour that flows in a step.
 const FLOW: f64 = 0.25;
 /// The temperature above which the others count cells.
@@ -72,59 +72,63 @@ impl Slab {
     }
 
     /// Returns the expected reply of `hottest` about it.
-    fn answer(&self) -> Answer {
+    fn expected_reply(&self) -> HottestReply {
         let warmer = self.cells.iter().filter(|cell| **cell > WARM).count() as u64;
-        Answer { step: self.step, warmer, hottest: self.cells.iter().copied().fold(self.cells[0], f64::max) }
+        HottestReply {
+            step: self.step,
+            warmer,
+            hottest: self.cells.iter().copied().fold(self.cells[0], f64::max),
+        }
     }
 }
 
 /// The reply of `hottest.c`.
 #[derive(Clone, Copy, PartialEq, Debug)]
-struct Answer {
+struct HottestReply {
     step: u64,
     warmer: u64,
     hottest: f64,
 }
 
-impl Answer {
-    fn read(reply: &[u8]) -> Option<Answer> {
+impl HottestReply {
+    fn read(reply: &[u8]) -> Option<HottestReply> {
         let words: &[[u8; 8]; 3] = reply.as_chunks().0.try_into().ok().filter(|_| reply.len() == 24)?;
         let [step, warmer, hottest] = *words;
         let hottest = f64::from_ne_bytes(hottest);
-        Some(Answer { step: u64::from_ne_bytes(step), warmer: u64::from_ne_bytes(warmer), hottest })
+        Some(HottestReply { step: u64::from_ne_bytes(step), warmer: u64::from_ne_bytes(warmer), hottest })
     }
 }
 
 /// A rank's work besides simulating.
 enum Role<'a> {
     /// It is queried; its slab is the `target_args`.
-    Asked(Box<Target<'a>>),
+    Queried(Box<Target<'a>>),
     /// It makes queries.
-    Asking { slab: Box<Slab>, link: Box<Link>, calls: Vec<u32>, answers: Vec<Answer> },
+    Querying { slab: Box<Slab>, link: Box<Link>, calls: Vec<u32>, replies: Vec<HottestReply> },
 }
 
 impl Role<'_> {
     fn slab(&mut self) -> Result<&mut Slab, Failed> {
         Ok(match self {
-            Role::Asked(target) => target.args_mut::<Slab>().ok_or("the target has lost its slab")?,
-            Role::Asking { slab, .. } => slab,
+            Role::Queried(target) => target.args_mut::<Slab>().ok_or("the target has lost its slab")?,
+            Role::Querying { slab, .. } => slab,
         })
     }
 
     /// Gives farjump its turn during a wait for MPI.
     fn turn(&mut self) -> Result<(), Failed> {
         match self {
-            Role::Asked(target) => {
+            Role::Queried(target) => {
                 target.poll()?;
             }
-            Role::Asking { link, calls, answers, .. } => {
+            Role::Querying { link, calls, replies, .. } => {
                 let Some(mut call) = calls.first().and_then(|number| link.pending_from_raw(*number)) else {
                     return Ok(());
                 };
                 let reply = call.poll()?;
                 call.into_raw();
                 if let Some(reply) = reply {
-                    answers.push(Answer::read(&reply).ok_or("the answer is none of hottest")?);
+                    replies.push(HottestReply::read(&reply).ok_or("the answer is none of hottest")?);
                     calls.remove(0);
                 }
             }
@@ -175,20 +179,20 @@ fn run(world: &SimpleCommunicator) -> Result<(), Failed> {
     let mut role = if rank == 0 {
         let target =
             Target::listen(&address).with_transport(windows()).transport("mpi-window").args(&mut *slab);
-        let role = Role::Asked(Box::new(target.mailbox_size(MAILBOX).build()?));
+        let role = Role::Queried(Box::new(target.mailbox_size(MAILBOX).build()?));
         world.barrier();
         role
     } else {
         world.barrier();
         let link = Link::builder(&address).with_transport(windows()).transport("mpi-window");
         let link = Box::new(link.reply_mailbox_size(MAILBOX).connect_timeout(PATIENCE).connect()?);
-        Role::Asking { slab, link, calls: Vec::new(), answers: Vec::new() }
+        Role::Querying { slab, link, calls: Vec::new(), replies: Vec::new() }
     };
 
     let heat = total(world, &mut role)?;
     for step in 0..STEPS {
-        if let Role::Asking { link, calls, .. } = &mut role
-            && step % ASKED == 0
+        if let Role::Querying { link, calls, .. } = &mut role
+            && step % QUERY_INTERVAL == 0
         {
             calls.push(link.inject(&library, &WARM.to_ne_bytes())?.into_raw());
         }
@@ -207,30 +211,30 @@ fn run(world: &SimpleCommunicator) -> Result<(), Failed> {
 }
 
 /// Waits for the last replies, compares them, and ends the links; with rank 0, until all have done so.
-fn finish(mut role: Role<'_>, rank: usize, expected: &[Answer]) -> Result<(), Failed> {
+fn finish(mut role: Role<'_>, rank: usize, expected: &[HottestReply]) -> Result<(), Failed> {
     role.turn_until("what is still asked", |role| match role {
-        Role::Asked(target) => target.sources() == 0,
-        Role::Asking { calls, .. } => calls.is_empty(),
+        Role::Queried(target) => target.sources() == 0,
+        Role::Querying { calls, .. } => calls.is_empty(),
     })?;
-    let Role::Asking { answers, .. } = role else { return Ok(()) };
-    if let Some(wrong) = answers.iter().find(|answer| expected.get(answer.step as usize) != Some(*answer)) {
+    let Role::Querying { replies, .. } = role else { return Ok(()) };
+    if let Some(wrong) = replies.iter().find(|answer| expected.get(answer.step as usize) != Some(*answer)) {
         return Err(format!("{wrong:?} is not what comes of computing it here").into());
     }
-    let under_way = answers.iter().filter(|answer| (1..STEPS).contains(&answer.step)).count();
+    let under_way = replies.iter().filter(|answer| (1..STEPS).contains(&answer.step)).count();
     if under_way == 0 {
         return Err("rank 0 answered nothing while it was computing".into());
     }
     println!(
         "rank {rank}: {} answers of rank 0 are right, {under_way} from the midst of its work",
-        answers.len()
+        replies.len()
     );
     Ok(())
 }
 
 /// Returns the expected reply of `hottest` about rank 0 after each step, computed without MPI.
-fn expected(ranks: usize) -> Vec<Answer> {
+fn expected(ranks: usize) -> Vec<HottestReply> {
     let mut slabs: Vec<_> = (0..ranks).map(Slab::new).collect();
-    let mut answers = vec![slabs[0].answer()];
+    let mut replies = vec![slabs[0].expected_reply()];
     for _ in 0..STEPS {
         let edges: Vec<_> = slabs.iter().map(Slab::edges).collect();
         for (rank, slab) in slabs.iter_mut().enumerate() {
@@ -238,9 +242,9 @@ fn expected(ranks: usize) -> Vec<Answer> {
             let behind = edges.get(rank + 1).map_or(edges[rank][1], |behind| behind[0]);
             slab.advance(before, behind);
         }
-        answers.push(slabs[0].answer());
+        replies.push(slabs[0].expected_reply());
     }
-    answers
+    replies
 }
 
 /// Returns the cells next to this rank's slab: its own edges where the rod ends.

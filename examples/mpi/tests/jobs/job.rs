@@ -24,7 +24,7 @@ pub(crate) const RANK: &str = "FARJUMP_MPI_TEST_RANK";
 const HERE: [[&str; 2]; 2] = [["plm", "isolated"], ["oob_tcp_if_include", "lo"]];
 
 /// The path by which ranks reach each other.
-pub(crate) struct Way {
+pub(crate) struct Fabric {
     /// A component that Open MPI has to have for it, as `ompi_info --parsable` shows it.
     component: &'static str,
     /// Parameters of Open MPI.
@@ -37,7 +37,7 @@ pub(crate) struct Way {
 
 /// By shared memory. Open MPI has windows in it. MPICH over UCX sends messages through it, which the owner of
 /// a window carries out.
-pub(crate) const MEMORY: Way = Way {
+pub(crate) const MEMORY: Fabric = Fabric {
     component: "mca:btl:vader:",
     parameters: &[["pml", "ob1"], ["btl", "self,vader"]],
     with_open_mpi: &[["CONFORMANCE_PARTS", "channels,cached"]],
@@ -54,7 +54,7 @@ pub(crate) const MEMORY: Way = Way {
 /// Open MPI takes UCX over sockets at the loopback interface. MPICH takes shared memory here, too: over
 /// sockets MPICH 4.0.2 sometimes hangs in `MPI_Finalize`, where one rank waits without letting UCX answer the
 /// other.
-pub(crate) const MESSAGES: Way = Way {
+pub(crate) const MESSAGES: Fabric = Fabric {
     component: "mca:osc:ucx:",
     parameters: &[
         ["pml", "ucx"],
@@ -122,26 +122,26 @@ pub(crate) struct Ended {
 }
 
 /// Runs `ranks` of `program`, which have to succeed, and returns their output. Prints the reason and returns
-/// `None` where the MPI that this program is linked with has no mpirun here, or lacks `way`.
+/// `None` where the MPI that this program is linked with has no mpirun here, or lacks `fabric`.
 pub(crate) fn run(
-    way: &Way,
+    fabric: &Fabric,
     ranks: usize,
     program: impl AsRef<OsStr>,
     arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
 ) -> Option<String> {
-    let Ended { status, output, errors } = run_to_its_end(way, ranks, &program, arguments)?;
+    let Ended { status, output, errors } = run_to_its_end(fabric, ranks, &program, arguments)?;
     assert!(status.success(), "{}: {status}\n{errors}", program.as_ref().display());
     Some(output)
 }
 
 /// Runs `ranks` of `program`, which may fail.
 pub(crate) fn run_to_its_end(
-    way: &Way,
+    fabric: &Fabric,
     ranks: usize,
     program: impl AsRef<OsStr>,
     arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
 ) -> Option<Ended> {
-    let (mpi, mpirun) = match startable(way) {
+    let (mpi, mpirun) = match startable(fabric) {
         Ok(found) => found,
         Err(why) => {
             println!("skipped: {why}");
@@ -158,7 +158,7 @@ pub(crate) fn run_to_its_end(
     match mpi {
         Mpi::Open => {
             mpirun.args(["--oversubscribe", "--bind-to", "none", "--timeout", &LIMIT.to_string()]);
-            for [parameter, value] in HERE.iter().chain(way.parameters) {
+            for [parameter, value] in HERE.iter().chain(fabric.parameters) {
                 mpirun.args(["--mca", parameter, value]);
             }
             for parameter in ["osc_rdma_backing_directory", "btl_vader_backing_directory"] {
@@ -172,7 +172,7 @@ pub(crate) fn run_to_its_end(
             mpirun.args(["-launcher", "fork", "-iface", "lo"]).env("MPIEXEC_TIMEOUT", LIMIT.to_string());
         }
     }
-    let variables = if mpi == Mpi::Open { way.with_open_mpi } else { way.with_mpich };
+    let variables = if mpi == Mpi::Open { fabric.with_open_mpi } else { fabric.with_mpich };
     mpirun.args(["-n", &ranks.to_string()]).arg(program.as_ref()).args(arguments);
     mpirun.env("TMPDIR", folder.path()).env(RANK, "yes");
     mpirun.envs(variables.iter().map(|[name, value]| (name, value)));
@@ -198,11 +198,11 @@ pub(crate) fn has_shared_windows() -> bool {
 }
 
 /// Returns the MPI of such a job and its mpirun, or the reason why there can be none here.
-fn startable(way: &Way) -> Result<(Mpi, &'static str), String> {
+fn startable(fabric: &Fabric) -> Result<(Mpi, &'static str), String> {
     let mpi = Mpi::linked()?;
     let mpirun = mpi.mpirun()?;
-    if mpi == Mpi::Open && !output_of("ompi_info", "--parsable").contains(way.component) {
-        return Err(format!("Open MPI lacks {}", way.component));
+    if mpi == Mpi::Open && !output_of("ompi_info", "--parsable").contains(fabric.component) {
+        return Err(format!("Open MPI lacks {}", fabric.component));
     }
     Ok((mpi, mpirun))
 }

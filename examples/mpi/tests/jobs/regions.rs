@@ -36,7 +36,7 @@ fn address(end: &dyn UnconnectedEndpoint) -> Address {
 }
 
 /// Returns two endpoints that reach each other, and the address of the first.
-fn ends(pool: &Pool) -> (Endpoint, Endpoint, Address) {
+fn endpoints(pool: &Pool) -> (Endpoint, Endpoint, Address) {
     let (left, right) = (open(pool), open(pool));
     let [to_left, to_right] = [&left, &right].map(|end| address(end.as_ref()));
     let again = address(left.as_ref());
@@ -51,7 +51,7 @@ fn start(address: &Address) -> [u8; 8] {
 #[test]
 fn a_region_passes_to_another_link_only_after_its_peer_leaves() {
     in_a_rank("regions::a_region_passes_to_another_link_only_after_its_peer_leaves", |pool| {
-        let (left, right, to_left) = ends(pool);
+        let (left, right, to_left) = endpoints(pool);
         drop(left);
         // The right endpoint may still write there.
         let third = open(pool);
@@ -68,7 +68,7 @@ fn a_region_passes_to_another_link_only_after_its_peer_leaves() {
 #[test]
 fn the_address_of_a_region_that_is_another_links_now_is_refused() {
     in_a_rank("regions::the_address_of_a_region_that_is_another_links_now_is_refused", |pool| {
-        let (left, right, to_left) = ends(pool);
+        let (left, right, to_left) = endpoints(pool);
         drop((left, right));
         let _now = [open(pool), open(pool)];
         let refused = open(pool).connect(to_left, 1000).unwrap_err().to_string();
@@ -79,7 +79,7 @@ fn the_address_of_a_region_that_is_another_links_now_is_refused() {
 #[test]
 fn writes_before_an_endpoint_is_dropped_arrive_and_nothing_else_changes() {
     in_a_rank("regions::writes_before_an_endpoint_is_dropped_arrive_and_nothing_else_changes", |pool| {
-        let (left, right, _) = ends(pool);
+        let (left, right, _) = endpoints(pool);
         let Endpoint::OneSided { local, .. } = left else { panic!("it is one-sided") };
         let Endpoint::OneSided { mut remote, .. } = right else { panic!("it is one-sided") };
         remote.put(LEN - 100, &[7; 100], 0).unwrap();

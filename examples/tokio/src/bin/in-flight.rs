@@ -19,7 +19,7 @@ type Failed = Box<dyn std::error::Error>;
 const CALLS: usize = 1000;
 const PATIENCE: Duration = Duration::from_secs(60);
 const KEY: [u8; 8] = 1_u64.to_ne_bytes();
-const WAYS: [&str; 5] = [
+const VARIANTS: [&str; 5] = [
     "waited for",
     "awaited in one task",
     "awaited in a task each",
@@ -116,7 +116,7 @@ async fn measure(address: &str, library: &str, rounds: usize) -> Result<(), Fail
             times.iter_mut().zip(one).for_each(|(times, time)| times.push(time));
         }
     }
-    for (way, own) in WAYS.iter().zip(&times) {
+    for (way, own) in VARIANTS.iter().zip(&times) {
         let ratios: Vec<f64> = own.iter().zip(&times[0]).map(|(time, waited)| time / waited).collect();
         let [low, middle, high] = [0.25, 0.5, 0.75].map(|part| at(ratios.clone(), part));
         println!("{way:<26} {:>8.1} ns {middle:>7.3}x  {low:.3}..{high:.3}", at(own.clone(), 0.5));

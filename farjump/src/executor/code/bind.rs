@@ -133,16 +133,14 @@ impl Executor {
         }
         let (origin, space_was_made) = (named.origin, named.space_was_made);
         let budget = Some(&mut table.budget);
-        self.bring(Incoming { key, copied: &mut *named.copied, origin, budget, space_was_made }).map(Found::Here)
+        self.bring(Incoming { key, copied: &mut *named.copied, origin, budget, space_was_made })
+            .map(Found::Here)
     }
 
     /// Brings in code that the policy has admitted, by its id or its family: places an image if the budget allows the
     /// memory, and submits bitcode to the compiler.
     #[inline(always)]
-    pub(in crate::executor) fn bring(
-        &mut self,
-        incoming: Incoming<'_>,
-    ) -> Result<Arc<LinkedImage>, Unbound> {
+    pub(in crate::executor) fn bring(&mut self, incoming: Incoming<'_>) -> Result<Arc<LinkedImage>, Unbound> {
         let Incoming { key, copied, origin, budget, space_was_made } = incoming;
         self.policy.image(copied.image().len())?;
         if BitcodeView::is_bitcode(copied.image()) {
@@ -225,7 +223,7 @@ impl Executor {
         space_was_made: bool,
     ) -> Result<Arc<LinkedImage>, Unbound> {
         match self.store.insert_copied(copied, key, self.exports.of(key.domain), Some(origin)) {
-            Ok(Inserted::Held(linked)) => Ok(linked),
+            Ok(Inserted::Stored(linked)) => Ok(linked),
             Ok(Inserted::New(linked)) => {
                 linked.usage().touch(self.clock.tick());
                 self.stats.linked(linked.link_time());

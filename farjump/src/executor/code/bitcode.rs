@@ -78,7 +78,7 @@ pub(crate) enum Settled {
     /// The compiler is still at work on it.
     Waits,
     /// The code is bound or refused, or the session must request it again.
-    GoesOn,
+    Decided,
 }
 
 impl BitcodeJobs {
@@ -207,24 +207,27 @@ impl Executor {
         let name = String::from_utf8_lossy(first.copied.name()).into_owned();
         let (len, number) = (first.copied.image().len(), done.number);
         let (refusal, lasting) = match &done.result {
-            Ok(compiled) => match self.link_compiled(key, &mut first.copied, compiled, &first.origin, space_was_made) {
-                Ok(linked) => {
-                    self.bitcode.numbers.remove(&number);
-                    self.stats.linked(linked.link_time());
-                    self.announce(&linked);
-                    if !compiled.optimised {
-                        self.optimise(&linked);
+            Ok(compiled) => {
+                match self.link_compiled(key, &mut first.copied, compiled, &first.origin, space_was_made) {
+                    Ok(linked) => {
+                        self.bitcode.numbers.remove(&number);
+                        self.stats.linked(linked.link_time());
+                        self.announce(&linked);
+                        if !compiled.optimised {
+                            self.optimise(&linked);
+                        }
+                        return Finished::Settled(key);
                     }
-                    return Finished::Settled(key);
+                    Err(Unbound::NoSpace(_)) => {
+                        self.bitcode.firsts.insert(key, first);
+                        let need = Need::of_compiled(len, &compiled.image);
+                        return need
+                            .map_or(Finished::Nothing, |need| Finished::Crowded(need, Box::new(done)));
+                    }
+                    // Exports and capacity may differ at the next try.
+                    Err(unbound) => (unbound.into(), false),
                 }
-                Err(Unbound::NoSpace(_)) => {
-                    self.bitcode.firsts.insert(key, first);
-                    let need = Need::of_compiled(len, &compiled.image);
-                    return need.map_or(Finished::Nothing, |need| Finished::Crowded(need, Box::new(done)));
-                }
-                // Exports and capacity may differ at the next try.
-                Err(unbound) => (unbound.into(), false),
-            },
+            }
             Err(Failed { fault, text }) => {
                 let text = format!("the target refused `{name}`, whose bitcode it could not compile: {text}");
                 (Refusal { cause: RefusalCause::BadImage, text }, fault.is_lasting())
@@ -330,6 +333,6 @@ impl Executor {
         } else if let Some(refused) = self.bitcode.refusal(&key) {
             table.withhold(id, &refused.refusal);
         }
-        Settled::GoesOn
+        Settled::Decided
     }
 }

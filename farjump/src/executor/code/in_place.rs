@@ -8,8 +8,8 @@ use farjump_core::frame::INLINE_ALIGN_LOG2;
 use farjump_core::image::CodeId;
 use farjump_loader::{InPlace, Usage};
 
-use crate::executor::{Callable, CodeTable, Executor, Named};
 use crate::Refusal;
+use crate::executor::{Callable, CodeTable, Executor, Named};
 use crate::mode::Mode;
 
 /// Most bytes kept of one source's code: tens of thousands of functions with a few imports each, and more
@@ -19,14 +19,14 @@ const LIMIT: usize = 4 << 20;
 /// The code of one source that was checked to run in place, by index.
 #[derive(Debug, Default)]
 pub(in crate::executor) struct Checked {
-    held: Vec<Option<Box<InPlace>>>,
+    codes: Vec<Option<Box<InPlace>>>,
     /// Bytes that the code takes, without the list itself.
     bytes: usize,
 }
 
 impl Checked {
     fn get(&self, index: u16) -> Option<&InPlace> {
-        self.held.get(usize::from(index))?.as_deref()
+        self.codes.get(usize::from(index))?.as_deref()
     }
 
     /// Keeps `code`. If that exceeds the limit, it drops all else.
@@ -35,17 +35,17 @@ impl Checked {
         if self.bytes + code.footprint() > LIMIT {
             *self = Checked::default();
         }
-        if self.held.len() <= index {
-            self.held.resize_with(index + 1, || None);
+        if self.codes.len() <= index {
+            self.codes.resize_with(index + 1, || None);
         }
         self.bytes += code.footprint();
-        if let Some(before) = self.held[index].replace(Box::new(code)) {
+        if let Some(before) = self.codes[index].replace(Box::new(code)) {
             self.bytes -= before.footprint();
         }
     }
 
-    pub(in crate::executor) fn forget(&mut self, id: &CodeId) {
-        for slot in &mut self.held {
+    pub(in crate::executor) fn drop_code(&mut self, id: &CodeId) {
+        for slot in &mut self.codes {
             if let Some(code) = slot.take_if(|code| code.id() == *id) {
                 self.bytes -= code.footprint();
             }

@@ -8,8 +8,8 @@ use farjump_core::frame::INLINE_ALIGN_LOG2;
 use farjump_core::image::{CodeId, FamilyId};
 use farjump_loader::{Copied, Domain, LinkedImage, Need, Usage};
 
-use crate::executor::enter::Main;
 use super::in_place::Checked;
+use crate::executor::enter::Main;
 use crate::policy::Budget;
 use crate::refusal::Refusal;
 
@@ -78,7 +78,7 @@ impl CodeTable {
     }
 
     /// Drops the bindings to `id`, so that the next call requests the code again.
-    pub(crate) fn forget(&mut self, id: &CodeId) {
+    pub(crate) fn drop_code(&mut self, id: &CodeId) {
         for index in 0..self.bindings.len() {
             if let Binding::Linked(_, linked) | Binding::Once(_, linked) = &self.bindings[index]
                 && linked.id() == *id
@@ -87,7 +87,7 @@ impl CodeTable {
                 self.miss(index as u16, *id, linked.name());
             }
         }
-        self.in_place.forget(id);
+        self.in_place.drop_code(id);
     }
 
     /// Replaces the bindings to older code with the id of `linked`.
@@ -309,8 +309,8 @@ mod tests {
     use farjump_core::image::{ImageParts, Machine};
     use farjump_fuzz::allocation::{is_counting, most_at_once};
 
-    use crate::executor::Supplied;
     use super::*;
+    use crate::executor::Supplied;
 
     /// Most bytes that a table with every index in use takes beside code, as `docs/security.md` states.
     const TABLE: usize = 3 << 20;
@@ -359,7 +359,7 @@ mod tests {
             let mut named = Named { id, epoch, family: None, copied, origin, space_was_made: false };
             assert_eq!(executor.bind(&mut table, index, &mut named), Ok(Ready::Yes));
         }
-        let (_, most) = most_at_once(|| table.forget(&id));
+        let (_, most) = most_at_once(|| table.drop_code(&id));
         assert!(most <= WORDS, "{most} bytes");
         assert!(words(&table) > WORDS - 255 && words(&table) == table.words, "{}", table.words);
         assert_eq!(executor.ready(&table, u16::MAX), Ok(Ready::Needs(id)));
@@ -398,7 +398,8 @@ mod tests {
         assert!(linked[0].main() as usize != linked[1].main() as usize);
         assert_eq!(executor.stats.images_linked, 2);
         // The same holds for code that functions make.
-        let mut made = |domain: Domain| executor.find_made(domain.key(id), None, &linked[0], false, false).ok();
+        let mut made =
+            |domain: Domain| executor.find_made(domain.key(id), None, &linked[0], false, false).ok();
         assert!(
             domains
                 .map(&mut made)
@@ -407,7 +408,7 @@ mod tests {
                 .all(|(made, own)| made.as_ref().is_some_and(|made| Arc::ptr_eq(made, own)))
         );
         assert!(made(Domain::numbered(2)).is_none());
-        assert!(executor.forget(domains[0].key(id)));
+        assert!(executor.drop_code(domains[0].key(id)));
         assert!(executor.image(domains[0].key(id)).is_none() && executor.image(domains[1].key(id)).is_some());
     }
 

@@ -53,11 +53,11 @@ unsafe impl Objects for Nested {
         request: Request<'_>,
         reply: &mut Vec<u8>,
         _: usize,
-    ) -> Result<Answer, String> {
+    ) -> Result<RequestState, String> {
         reply.extend(b"before ");
         self.use_context();
         reply.extend(request.len().to_string().bytes());
-        Ok(Answer::Done)
+        Ok(RequestState::Done)
     }
 
     fn resolve(&mut self, _: Request<'_>) -> Result<Lent, ObjectError> {
@@ -183,7 +183,7 @@ fn the_programs_arithmetic_modes_survive_a_call_that_returns_or_panics() {
             "tail {panic}", round_up = sym round_up, panic = sym farjump_panic,
         );
     }
-    unsafe extern "C" fn asks_for_work(_: *mut c_void, _: usize, _: *mut c_void) {
+    unsafe extern "C" fn requests_work(_: *mut c_void, _: usize, _: *mut c_void) {
         thread_local!(static SEEN: Cell<u64> = const { Cell::new(0) });
         assert!(at_call_end(|| SEEN.set(third())));
         append(LentBytes::from(&SEEN.get().to_ne_bytes()[..]));
@@ -194,8 +194,8 @@ fn the_programs_arithmetic_modes_survive_a_call_that_returns_or_panics() {
     for (main, end, has_strayed) in [
         (returns as Main, Ended::Returned, true),
         (panics, Ended::Panicked, false),
-        (asks_for_work, Ended::Returned, false),
-        (asks_for_work, Ended::Returned, false),
+        (requests_work, Ended::Returned, false),
+        (requests_work, Ended::Returned, false),
     ] {
         assert_eq!((polled(&mut context, main), third()), ((end, has_strayed), before));
     }

@@ -47,7 +47,7 @@ enum Kind {
     /// As a request, but only if the program has no handler for it: then it ends the process.
     Fatal,
     /// The system's reaction to an action of the thread, fatal without a handler.
-    Answer,
+    Reaction,
 }
 
 /// Reported signals. Those of [`Kind::Request`] and [`Kind::Fatal`] are reported only if the process sent them itself,
@@ -69,9 +69,9 @@ const SIGNALS: [Signal; 18] = [
     Signal { number: libc::SIGALRM, name: "SIGALRM", kind: Kind::Fatal },
     Signal { number: libc::SIGVTALRM, name: "SIGVTALRM", kind: Kind::Fatal },
     Signal { number: libc::SIGPROF, name: "SIGPROF", kind: Kind::Fatal },
-    Signal { number: libc::SIGPIPE, name: "SIGPIPE", kind: Kind::Answer },
-    Signal { number: libc::SIGSYS, name: "SIGSYS", kind: Kind::Answer },
-    Signal { number: libc::SIGXFSZ, name: "SIGXFSZ", kind: Kind::Answer },
+    Signal { number: libc::SIGPIPE, name: "SIGPIPE", kind: Kind::Reaction },
+    Signal { number: libc::SIGSYS, name: "SIGSYS", kind: Kind::Reaction },
+    Signal { number: libc::SIGXFSZ, name: "SIGXFSZ", kind: Kind::Reaction },
 ];
 
 /// The process that installed the handlers; in a forked child the number of its parent's.
@@ -157,7 +157,7 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_
         Kind::Fault => sender != Sender::Other,
         Kind::Request => sender == Sender::This,
         Kind::Fatal => sender == Sender::This && previous.sa_sigaction == libc::SIG_DFL,
-        Kind::Answer => sender != Sender::Other && previous.sa_sigaction == libc::SIG_DFL,
+        Kind::Reaction => sender != Sender::Other && previous.sa_sigaction == libc::SIG_DFL,
     };
     // A fault happens again when the handler returns; any other signal has been delivered and does not come again.
     let again = sender == Sender::System && SIGNALS[index].kind == Kind::Fault && signal != libc::SIGTRAP;

@@ -12,10 +12,10 @@ pub(super) use super::words::return_address;
 use super::words::{END, LEN, RETURN};
 
 /// Calls `main(payload, size, target_args)`. Returns when `main` has returned, or when [`leave`] has ended it with the
-/// stack pointer that this function wrote to `way_out`: the caller knows which.
+/// stack pointer that this function wrote to `exit_point`: the caller knows which.
 ///
 /// # Safety
-/// `main` must be injected code that may be called so. `way_out` must be valid for a write; the value written
+/// `main` must be injected code that may be called so. `exit_point` must be valid for a write; the value written
 /// there is usable only until this function returns.
 #[inline(always)]
 pub(crate) unsafe fn enter(
@@ -23,7 +23,7 @@ pub(crate) unsafe fn enter(
     payload: *mut c_void,
     size: usize,
     target_args: *mut c_void,
-    way_out: *mut usize,
+    exit_point: *mut usize,
 ) {
     // SAFETY: `LEN` keeps the stack aligned to 16, as it is on entry, and is taken off again. Of the registers that a
     // callee preserves, x29 and x19 are stored, because the compiler does not let them be named as overwritten, and all
@@ -53,7 +53,7 @@ pub(crate) unsafe fn enter(
             RETURN = const RETURN,
             END = const END,
             inlateout("x9") main => _,
-            inlateout("x10") way_out => _,
+            inlateout("x10") exit_point => _,
             inlateout("x0") payload => _,
             inlateout("x1") size => _,
             inlateout("x2") target_args => _,
@@ -71,13 +71,13 @@ pub(crate) unsafe fn enter(
     }
 }
 
-/// Ends the call whose [`enter`] wrote `way_out`: that `enter` returns. The caller restores [`ControlWords`].
+/// Ends the call whose [`enter`] wrote `exit_point`: that `enter` returns. The caller restores [`ControlWords`].
 ///
 /// # Safety
 /// That `enter` must not have returned yet, on this thread, and every frame on the stack above it must own
 /// nothing that would have to be dropped.
 #[unsafe(naked)]
-pub(crate) unsafe extern "C" fn leave(way_out: usize) -> ! {
+pub(crate) unsafe extern "C" fn leave(exit_point: usize) -> ! {
     // `hint #34` is `bti c`. A return needs no landing pad.
     naked_asm!(
         "hint #34",

@@ -66,7 +66,7 @@ struct Object {
 }
 
 /// The innermost function that is not injected between a service that `caller` called and the `enter` that wrote
-/// `way_out`.
+/// `exit_point`.
 ///
 /// `farjump build` has injected code keep frame pointers, so the way from one injected function to its caller
 /// is known: the frame pointer leads to two words, the caller's frame pointer and the return address. The
@@ -76,12 +76,12 @@ struct Object {
 ///
 /// # Safety
 /// `caller` must be that of a function in use on this thread, and that `enter` must not have returned yet.
-pub(crate) unsafe fn foreign(caller: Caller, way_out: usize) -> Option<Foreign> {
+pub(crate) unsafe fn foreign(caller: Caller, exit_point: usize) -> Option<Foreign> {
     const WORD: usize = size_of::<usize>();
     let Caller { address, stack: mut start, mut frame } = caller;
     let mut address = machine::stripped(address);
     // SAFETY: `enter` has not returned, as the caller guarantees.
-    let last = unsafe { machine::return_address(way_out) };
+    let last = unsafe { machine::return_address(exit_point) };
     while address != last {
         if let Some(object) = object_of(address)
             && machine::is_return_address(address)
@@ -89,7 +89,7 @@ pub(crate) unsafe fn foreign(caller: Caller, way_out: usize) -> Option<Foreign> 
             return Some(Foreign { address, object });
         }
         let record = frame.wrapping_sub(machine::RECORD);
-        if record < start || record > way_out - 2 * WORD || !record.is_multiple_of(WORD) {
+        if record < start || record > exit_point - 2 * WORD || !record.is_multiple_of(WORD) {
             return None;
         }
         start = record + 2 * WORD;

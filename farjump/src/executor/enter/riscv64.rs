@@ -9,10 +9,10 @@ pub(super) use super::words::return_address;
 use super::words::{END, LEN, RETURN};
 
 /// Calls `main(payload, size, target_args)`. Returns when `main` has returned, or when [`leave`] has ended it with the
-/// stack pointer that this function wrote to `way_out`: the caller knows which.
+/// stack pointer that this function wrote to `exit_point`: the caller knows which.
 ///
 /// # Safety
-/// `main` must be injected code that may be called so. `way_out` must be valid for a write; the value written
+/// `main` must be injected code that may be called so. `exit_point` must be valid for a write; the value written
 /// there is usable only until this function returns.
 #[inline(always)]
 pub(crate) unsafe fn enter(
@@ -20,7 +20,7 @@ pub(crate) unsafe fn enter(
     payload: *mut c_void,
     size: usize,
     target_args: *mut c_void,
-    way_out: *mut usize,
+    exit_point: *mut usize,
 ) {
     // SAFETY: `LEN` keeps the stack aligned to 16, as it is on entry, and is taken off again. Of the registers that a
     // callee preserves, s0 and s1 are stored, because the compiler does not let them be named as overwritten, and all
@@ -52,7 +52,7 @@ pub(crate) unsafe fn enter(
             RETURN = const RETURN,
             END = const END,
             inlateout("t0") main => _,
-            inlateout("t3") way_out => _,
+            inlateout("t3") exit_point => _,
             inlateout("a0") payload => _,
             inlateout("a1") size => _,
             inlateout("a2") target_args => _,
@@ -83,13 +83,13 @@ pub(crate) unsafe fn enter(
     }
 }
 
-/// Ends the call whose [`enter`] wrote `way_out`: that `enter` returns. The caller restores [`ControlWords`].
+/// Ends the call whose [`enter`] wrote `exit_point`: that `enter` returns. The caller restores [`ControlWords`].
 ///
 /// # Safety
 /// That `enter` must not have returned yet, on this thread, and every frame on the stack above it must own
 /// nothing that would have to be dropped.
 #[unsafe(naked)]
-pub(crate) unsafe extern "C" fn leave(way_out: usize) -> ! {
+pub(crate) unsafe extern "C" fn leave(exit_point: usize) -> ! {
     naked_asm!(
         "ld t1, {RETURN}(a0)",
         "mv sp, a0",

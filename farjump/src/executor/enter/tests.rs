@@ -23,9 +23,9 @@ unsafe extern "C" fn leaves(payload: *mut c_void, size: usize, args: *mut c_void
 
 #[test]
 fn a_call_gets_its_arguments_and_returns() {
-    let (mut payload, mut args, mut way_out) = (40_u64, 0_u64, 0);
+    let (mut payload, mut args, mut exit_point) = (40_u64, 0_u64, 0);
     // SAFETY: `returns` takes pointers to words.
-    unsafe { enter(returns, (&raw mut payload).cast(), 2, (&raw mut args).cast(), &raw mut way_out) };
+    unsafe { enter(returns, (&raw mut payload).cast(), 2, (&raw mut args).cast(), &raw mut exit_point) };
     assert_eq!(args, 42);
 }
 
@@ -34,9 +34,11 @@ fn a_call_can_be_left_from_any_depth_repeatedly() {
     let mut args = 0_u64;
     let mut sum = 0_u64;
     for depth in 0..100 {
-        let mut way_out = 0_usize;
+        let mut exit_point = 0_usize;
         // SAFETY: `leaves` reads the way out that `enter` writes, and owns nothing.
-        unsafe { enter(leaves, (&raw mut way_out).cast(), depth, (&raw mut args).cast(), &raw mut way_out) };
+        unsafe {
+            enter(leaves, (&raw mut exit_point).cast(), depth, (&raw mut args).cast(), &raw mut exit_point)
+        };
         sum += depth as u64;
     }
     assert_eq!((args, sum), (100, (0..100).sum()), "each call was left at its deepest");
@@ -93,15 +95,15 @@ unsafe extern "C" fn leaves_with_other_registers(payload: *mut c_void, size: usi
 
 /// Calls that function.
 extern "C" fn enters() {
-    let mut way_out = 0_usize;
+    let mut exit_point = 0_usize;
     // SAFETY: the function reads the way out that `enter` writes, and owns nothing.
     unsafe {
         enter(
             leaves_with_other_registers,
-            (&raw mut way_out).cast(),
+            (&raw mut exit_point).cast(),
             0,
             std::ptr::null_mut(),
-            &raw mut way_out,
+            &raw mut exit_point,
         );
     }
 }
@@ -278,10 +280,10 @@ unsafe extern "C" fn is_redirected(payload: *mut c_void, size: usize, _: *mut c_
     }
     // SAFETY: the test below passes the address to which `enter` wrote the way out, and nothing here owns anything.
     unsafe {
-        let way_out = *payload.cast::<usize>();
-        redirect(way_out, end);
+        let exit_point = *payload.cast::<usize>();
+        redirect(exit_point, end);
         if size > 0 {
-            leave(way_out)
+            leave(exit_point)
         }
     }
 }
@@ -289,13 +291,19 @@ unsafe extern "C" fn is_redirected(payload: *mut c_void, size: usize, _: *mut c_
 #[test]
 fn a_redirected_call_ends_at_the_new_function_on_return_or_leave() {
     for size in [0, 1] {
-        let mut way_out = 0_usize;
+        let mut exit_point = 0_usize;
         // SAFETY: the child calls functions that allocate nothing, and ends.
         let child = unsafe { libc::fork() };
         if child == 0 {
             // SAFETY: `is_redirected` takes the address to which `enter` writes the way out.
             unsafe {
-                enter(is_redirected, (&raw mut way_out).cast(), size, std::ptr::null_mut(), &raw mut way_out);
+                enter(
+                    is_redirected,
+                    (&raw mut exit_point).cast(),
+                    size,
+                    std::ptr::null_mut(),
+                    &raw mut exit_point,
+                );
                 libc::_exit(1)
             }
         }

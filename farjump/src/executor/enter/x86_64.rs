@@ -5,10 +5,10 @@ use std::ffi::c_void;
 use super::Main;
 
 /// Calls `main(payload, size, target_args)`. Returns when `main` has returned, or when [`leave`] has ended it with the
-/// stack pointer that this function wrote to `way_out`: the caller knows which.
+/// stack pointer that this function wrote to `exit_point`: the caller knows which.
 ///
 /// # Safety
-/// `main` must be injected code that may be called so. `way_out` must be valid for a write; the value written
+/// `main` must be injected code that may be called so. `exit_point` must be valid for a write; the value written
 /// there is usable only until this function returns.
 #[inline(always)]
 pub(crate) unsafe fn enter(
@@ -16,7 +16,7 @@ pub(crate) unsafe fn enter(
     payload: *mut c_void,
     size: usize,
     target_args: *mut c_void,
-    way_out: *mut usize,
+    exit_point: *mut usize,
 ) {
     // SAFETY: the two words pushed keep the stack aligned to 16, as it is on entry, and are taken off again. Of the
     // registers, rbp and rbx are pushed, because the compiler does not let them be named as overwritten, and all others
@@ -30,7 +30,7 @@ pub(crate) unsafe fn enter(
             "call r10",
             "add rsp, 16",
             inlateout("r10") main => _,
-            inlateout("r11") way_out => _,
+            inlateout("r11") exit_point => _,
             inlateout("rdi") payload => _,
             inlateout("rsi") size => _,
             inlateout("rdx") target_args => _,
@@ -43,7 +43,7 @@ pub(crate) unsafe fn enter(
     }
 }
 
-/// Ends the call whose [`enter`] wrote `way_out`: that `enter` returns.
+/// Ends the call whose [`enter`] wrote `exit_point`: that `enter` returns.
 ///
 /// The call leaves nothing on the stack of x87, whose exceptions are cleared. The caller restores [`ControlWords`].
 ///
@@ -51,40 +51,40 @@ pub(crate) unsafe fn enter(
 /// That `enter` must not have returned yet, on this thread, and every frame on the stack above it must own
 /// nothing that would have to be dropped.
 #[unsafe(naked)]
-pub(crate) unsafe extern "C" fn leave(way_out: usize) -> ! {
+pub(crate) unsafe extern "C" fn leave(exit_point: usize) -> ! {
     // The word below is the return address of `NAME_main`.
     core::arch::naked_asm!("mov rsp, rdi", "fninit", "mov rbx, [rsp]", "mov rbp, [rsp + 8]", "jmp [rsp - 8]",)
 }
 
-/// Makes the call whose [`enter`] wrote `way_out` continue in `function` when it returns or is left, in place of that
+/// Makes the call whose [`enter`] wrote `exit_point` continue in `function` when it returns or is left, in place of that
 /// `enter`.
 ///
 /// # Safety
 /// That `enter` must not have returned yet, on this thread.
-pub(crate) unsafe fn redirect(way_out: usize, function: extern "C" fn() -> !) {
-    /// The end of a redirected call: the stack pointer is `way_out`, a multiple of 16, and the function is in the word
+pub(crate) unsafe fn redirect(exit_point: usize, function: extern "C" fn() -> !) {
+    /// The end of a redirected call: the stack pointer is `exit_point`, a multiple of 16, and the function is in the word
     /// there.
     #[unsafe(naked)]
     unsafe extern "C" fn end() {
         core::arch::naked_asm!("call [rsp]")
     }
-    let way_out = way_out as *mut usize;
+    let exit_point = exit_point as *mut usize;
     // SAFETY: the call pushed the word below, the return address of `NAME_main`, where `leave` goes, too. The word at the
     // way out is a register that `enter` pushed, and that nothing restores any more. The thread is here, deeper in the same
     // stack, so both are in use, and nothing else reads them.
     unsafe {
-        way_out.sub(1).write(end as *const () as usize);
-        way_out.write(function as *const () as usize);
+        exit_point.sub(1).write(end as *const () as usize);
+        exit_point.write(function as *const () as usize);
     }
 }
 
 /// The return address of the function that `enter` called: the word below those that it pushed.
 ///
 /// # Safety
-/// The `enter` that wrote `way_out` must not have returned yet, on this thread.
-pub(super) unsafe fn return_address(way_out: usize) -> usize {
+/// The `enter` that wrote `exit_point` must not have returned yet, on this thread.
+pub(super) unsafe fn return_address(exit_point: usize) -> usize {
     // SAFETY: the call pushed it, and it is in use as long as `enter` has not returned.
-    unsafe { (way_out as *const usize).sub(1).read() }
+    unsafe { (exit_point as *const usize).sub(1).read() }
 }
 
 /// The modes of arithmetic that a function preserves: the control bits of MXCSR, and the control word of x87.

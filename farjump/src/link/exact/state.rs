@@ -13,7 +13,7 @@ use crate::Refusal;
 #[non_exhaustive]
 pub enum CompiledImage {
     /// Nothing is compiled: the link was not built for it, or the library was not called on it in mode cached.
-    Unasked,
+    NotRequested,
     /// The compiler works, or has not begun.
     Compiling,
     /// The image with this id is compiled. Calls run it once the target has it.

@@ -31,7 +31,7 @@ impl Inner {
                 None => self.codes.switch_to(library, library.image_for_cpu(&self.connection.target.cpu)?),
             };
             if self.is_exchanging(library) {
-                self.codes.forget_recent();
+                self.codes.drop_recent();
             }
             return index;
         }

@@ -82,13 +82,13 @@ impl Inner {
                 if manifest.is_none() && self.note_wanted(Wanted::Manifest(family)) {
                     return Ok(());
                 }
-                return self.answer_manifest(family, manifest.as_deref());
+                return self.respond_with_manifest(family, manifest.as_deref());
             }
             Message::CodeLinked { index, nanoseconds } => {
                 self.codes.set_link_time(index.into(), Duration::from_nanos(nanoseconds));
             }
-            Message::LargeOffer { end } => return self.offered(end, descriptors),
-            Message::Go => self.enlarged(),
+            Message::LargeOffer { endpoint } => return self.offered(endpoint, descriptors),
+            Message::Go => self.open_large(),
             Message::LargeDecline { cause, text } => {
                 self.declined(Refusal { cause, text: plain(&text, MAX_TEXT) });
             }
@@ -132,14 +132,18 @@ impl Inner {
     /// this frame, and the next one brings the code.
     fn supply(&mut self, id: CodeId) -> Result<(), Error> {
         let Some((name, image)) = self.codes.image_of(&id) else {
-            return if self.note_wanted(Wanted::Code(id)) { Ok(()) } else { self.answer_code(id, None) };
+            return if self.note_wanted(Wanted::Code(id)) {
+                Ok(())
+            } else {
+                self.respond_with_code(id, None)
+            };
         };
         if image.len() <= self.connection.target.limits.image
             && let Some(handler) = &mut self.settings.on_code_missing
         {
             handler(name);
         }
-        self.answer_code(id, Some(&image))
+        self.respond_with_code(id, Some(&image))
     }
 
     pub(super) fn send_control(&mut self, message: &Message) -> Result<(), Error> {

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use farjump_core::channel::Armed;
 
-use crate::link::wait::epoll::{Rest, Traffic, Watch};
-use crate::link::wait::tasks::Tasks;
 use super::Connection;
 use super::Inner;
 use crate::Error;
+use crate::link::wait::epoll::{Rest, Traffic, Watch};
+use crate::link::wait::tasks::Tasks;
 
 impl Inner {
     /// Adds this link to `watch`, which watches nothing yet, until [`Inner::move_watch`].
@@ -42,7 +42,7 @@ impl Inner {
         }
         match self.connection.control.leaving {
             // An ended connection would stay readable for ever.
-            Some(_) => watch.forget(self.control()),
+            Some(_) => watch.unwatch(self.control()),
             None => watch.wants_write(self.control(), self.wants_write())?,
         }
         let armed = match self.arm() {
@@ -52,7 +52,7 @@ impl Inner {
         };
         let rings = armed == Armed::Sleep;
         if let Some(doorbell) = self.doorbell() {
-            watch.heed(
+            watch.watch_doorbell(
                 doorbell,
                 rings,
                 self.connection.channel.wants_write() && self.connection.control.leaving.is_none(),

@@ -47,7 +47,7 @@ impl Inner {
     /// Returns the state of `library`'s exchange, for users. Takes results that have come, and sends nothing.
     pub(in super::super) fn compiled_image(&mut self, library: &Library) -> CompiledImage {
         let Some(exchange) = self.exchanges.as_mut().and_then(|exchanges| exchanges.find(library)) else {
-            return CompiledImage::Unasked;
+            return CompiledImage::NotRequested;
         };
         if let Ok(carried) = library.image_for_cpu(&self.connection.target.cpu) {
             exchange.state.look_at_job(library, carried);
@@ -59,7 +59,7 @@ impl Inner {
             }
         }
         let exchange = self.exchanges.as_mut().and_then(|exchanges| exchanges.find(library));
-        exchange.map_or(CompiledImage::Unasked, |exchange| CompiledImage::from(&exchange.state))
+        exchange.map_or(CompiledImage::NotRequested, |exchange| CompiledImage::from(&exchange.state))
     }
 
     /// Returns to the carried image if the target refused a call of the compiled one, which had this code index.
@@ -72,7 +72,7 @@ impl Inner {
                 self.settings.address
             );
             exchange.state = State::Kept(cause);
-            self.codes.forget_recent();
+            self.codes.drop_recent();
         }
     }
 
@@ -81,7 +81,7 @@ impl Inner {
             // The next call looks for its image again.
             State::InUse(image, _) => {
                 log::debug!("{}: calls of `{}` run {}", self.settings.address, library.name(), image.id());
-                self.codes.forget_recent();
+                self.codes.drop_recent();
             }
             State::Kept(cause) => {
                 let (peer, name) = (&self.settings.address, library.name());

@@ -150,7 +150,11 @@ impl Inner {
         }
     }
 
-    pub(in super::super) fn answer_code(&mut self, id: CodeId, image: Option<&[u8]>) -> Result<(), Error> {
+    pub(in super::super) fn respond_with_code(
+        &mut self,
+        id: CodeId,
+        image: Option<&[u8]>,
+    ) -> Result<(), Error> {
         // Code above the target's limit is not sent: the frame is refused, and the next call fails here.
         let most = self.connection.target.limits.image.min(MAX_CODE);
         let Some(image) = image.filter(|image| image.len() <= most) else {
@@ -160,7 +164,7 @@ impl Inner {
         self.send_control(&Message::Code { id: id.0, image: image.to_vec() })
     }
 
-    pub(in super::super) fn answer_manifest(
+    pub(in super::super) fn respond_with_manifest(
         &mut self,
         family: FamilyId,
         manifest: Option<&Manifest>,
@@ -202,7 +206,7 @@ impl Inner {
     }
 
     /// Returns whether the control connection has ended, and the channel not yet.
-    pub(in super::super) fn is_going(&self) -> bool {
+    pub(in super::super) fn is_draining(&self) -> bool {
         self.connection.control.leaving.is_some()
     }
 

@@ -115,7 +115,7 @@ impl Inner {
     /// An offer that cannot be taken may come from a dying target, whose memory is gone before its control connection
     /// ends. So the call fails only after the target has responded to another request.
     #[cold]
-    pub(super) fn offered(&mut self, end: Offered, descriptors: Vec<DeferredFd>) -> Result<(), Error> {
+    pub(super) fn offered(&mut self, endpoint: Offered, descriptors: Vec<DeferredFd>) -> Result<(), Error> {
         let frame = match std::mem::take(&mut self.connection.large) {
             LargeMailbox::Requested(frame) => frame,
             LargeMailbox::Doubted(frame, refusal) => {
@@ -131,7 +131,7 @@ impl Inner {
         let taken = if offers < frame {
             Err(format!("{} offers a mailbox for frames of {offers} bytes", self.settings.address))
         } else {
-            self.accept(end, descriptors)?
+            self.accept(endpoint, descriptors)?
         };
         match taken {
             Ok(channel) => self.connection.large = LargeMailbox::Joined(Box::new(channel)),
@@ -150,7 +150,7 @@ impl Inner {
     /// end.
     fn accept(
         &mut self,
-        end: Offered,
+        endpoint: Offered,
         descriptors: Vec<DeferredFd>,
     ) -> Result<Result<Channel, String>, Error> {
         let deadline = self.settings.connect_deadline();
@@ -167,7 +167,7 @@ impl Inner {
             Err(error) => return Ok(Err(error.to_string())),
         };
         let sent = own.with_info(|end, descriptors| {
-            self.connection.control.stream.send(&Message::LargeAccept { end }, descriptors)
+            self.connection.control.stream.send(&Message::LargeAccept { endpoint }, descriptors)
         });
         if let Err(error) = sent {
             let text = error.to_string();
@@ -178,13 +178,13 @@ impl Inner {
             return Err(self.broken(&error));
         }
         let peer = self.connection.control.stream.peer();
-        let joined = own.join(peer, end, descriptors, deadline).map_err(Error::from);
+        let joined = own.join(peer, endpoint, descriptors, deadline).map_err(Error::from);
         Ok(joined.and_then(|joined| joined_channel(joined, peer)).map_err(|error| error.to_string()))
     }
 
     /// Handles the target's report that its endpoint is connected.
     #[cold]
-    pub(super) fn enlarged(&mut self) {
+    pub(super) fn open_large(&mut self) {
         self.connection.large = match std::mem::take(&mut self.connection.large) {
             LargeMailbox::Joined(channel) => {
                 LargeMailbox::Open(Box::new(Open { channel: *channel, used: Instant::now(), starved: false }))

@@ -22,12 +22,12 @@ use farjump_control::{PeerIdentity, Rights};
 use farjump_core::cpu::Cpu;
 use farjump_core::transport::ArrivalRules;
 
-use crate::link::wait::epoll::Watch;
 #[cfg(feature = "build")]
 use super::exact::Exchanges;
 use super::pending_calls::PendingCalls;
 use super::sent_codes::SentCodes;
 use super::{LinkPath, LinkStats};
+use crate::link::wait::epoll::Watch;
 use crate::{Error, GoneCause, Mode, WaitError};
 pub(super) use connection::Connection;
 use connection::TargetInfo;
@@ -127,7 +127,7 @@ impl Inner {
 
     pub(super) fn set_mode(&mut self, mode: Mode) -> Mode {
         // A link that compiles images looks for them in mode cached alone.
-        self.codes.forget_recent();
+        self.codes.drop_recent();
         self.close_several();
         std::mem::replace(&mut self.settings.mode, mode)
     }

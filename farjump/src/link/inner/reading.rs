@@ -42,6 +42,6 @@ impl Inner {
                 Err(error) => return Err(self.broken(&error)),
             }
         }
-        self.look().map(|()| MemoryRead::UnderWay)
+        self.look().map(|()| MemoryRead::InFlight)
     }
 }

@@ -113,7 +113,7 @@ impl Inner {
         }
         for turn in 0..TURNS_TO_IDLE {
             if turn.is_multiple_of(TURNS_TO_YIELD) {
-                self.make_way();
+                self.yield_processor();
             }
             if let Some(outcome) = self.pending.slots.take(token) {
                 return outcome;
@@ -213,7 +213,7 @@ impl Inner {
             match waiter.turn() {
                 // As late as a wait does: a reply usually comes before.
                 Turn::Again if waiter.turns() > TURNS_TO_IDLE && turn.is_multiple_of(TURNS_TO_YIELD) => {
-                    self.make_way();
+                    self.yield_processor();
                 }
                 Turn::Again | Turn::Event => {}
                 Turn::Yield => break,
@@ -280,7 +280,7 @@ impl Inner {
     }
 
     /// Yields the processor if the target waits for it: polling would keep the target from replying.
-    fn make_way(&mut self) {
+    fn yield_processor(&mut self) {
         // A policy that never yields owns its processor.
         if self.settings.wait.yields != 0 && self.may_share_processor() {
             std::thread::yield_now();
@@ -299,7 +299,7 @@ impl Inner {
         let mut events = 0;
         for turn in 0..TURNS_TO_IDLE {
             if turn.is_multiple_of(TURNS_TO_YIELD) {
-                self.make_way();
+                self.yield_processor();
             }
             if self.step()? {
                 wait.waiter.reset();

@@ -106,8 +106,12 @@ impl Link {
     }
 
     /// Polls for an outcome. If it has not come, registers the task to be woken when it comes.
-    pub(in crate::link) fn poll_outcome(&self, token: u32, cx: &mut Context<'_>) -> Poll<Result<ReplyBytes, Error>> {
-        self.forget_dropped();
+    pub(in crate::link) fn poll_outcome(
+        &self,
+        token: u32,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<ReplyBytes, Error>> {
+        self.cancel_dropped();
         if let Some(outcome) = self.inner.borrow_mut().take_outcome(token) {
             self.rest_if_unused();
             return Poll::Ready(outcome);
@@ -155,7 +159,7 @@ impl Link {
     }
 
     /// Cancels calls that were dropped while the link was in use.
-    pub(in crate::link) fn forget_dropped(&self) {
+    pub(in crate::link) fn cancel_dropped(&self) {
         while let Some(token) = self.dropped.borrow_mut().pop() {
             self.inner.borrow_mut().abandon(token);
         }
@@ -172,7 +176,7 @@ struct AwaitsCredit<'l> {
 impl AwaitsCredit<'_> {
     /// Registers the task to be woken when there may be credit.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
-        self.link.forget_dropped();
+        self.link.cancel_dropped();
         let tasks = Arc::clone(self.link.inner.borrow_mut().tasks());
         let number = tasks.set_credit(self.number, cx.waker());
         self.number = Some(number);
@@ -192,7 +196,7 @@ impl Drop for AwaitsCredit<'_> {
         {
             let tasks = Arc::clone(inner.tasks());
             drop(inner);
-            tasks.forget_credit(number);
+            tasks.unregister_credit(number);
             self.link.rest_if_unused();
         }
     }
@@ -282,7 +286,7 @@ pub(in crate::link) async fn drive<D: Driven>(
 impl Link {
     /// Takes one turn of the task that drives the link. Returns the longest time to sleep if it armed the link.
     fn turn_of_driver(&self, waiter: &mut Waiter) -> Result<Option<Duration>, Error> {
-        self.forget_dropped();
+        self.cancel_dropped();
         let mut inner = self.inner.borrow_mut();
         let sleeps = inner.turn_of_task(waiter, TURNS_TO_IDLE);
         inner.tasks().wake_for_credit();

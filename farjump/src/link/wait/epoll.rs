@@ -36,7 +36,7 @@ pub(in crate::link) struct Watch {
     /// Whether the control connection is watched for writability.
     watches_write: Cell<bool>,
     /// The doorbell's events that are watched. A doorbell may be readable without an event.
-    heeds: Cell<EventFlags>,
+    doorbell_events: Cell<EventFlags>,
     /// The counters when the link was last armed.
     seen: Cell<Traffic>,
     nap: Cell<Duration>,
@@ -49,21 +49,25 @@ impl Watch {
         Ok(Watch {
             epoll,
             watches_write: Cell::new(false),
-            heeds: Cell::new(EventFlags::IN),
+            doorbell_events: Cell::new(EventFlags::IN),
             seen: Cell::new(traffic),
             nap: Cell::new(NAPS.0),
         })
     }
 
     /// Watches a link's descriptors: all or none.
-    pub(in crate::link) fn add(&self, control: BorrowedFd<'_>, doorbell: Option<BorrowedFd<'_>>) -> Result<(), Error> {
+    pub(in crate::link) fn add(
+        &self,
+        control: BorrowedFd<'_>,
+        doorbell: Option<BorrowedFd<'_>>,
+    ) -> Result<(), Error> {
         let add = |fd: BorrowedFd<'_>| {
             epoll::add(&self.epoll, fd, EventData::new_u64(0), EventFlags::IN)
                 .map_err(system(SystemOperation::Watch))
         };
         add(control)?;
         self.watches_write.set(false);
-        self.heeds.set(EventFlags::IN);
+        self.doorbell_events.set(EventFlags::IN);
         if let Some(doorbell) = doorbell {
             add(doorbell).inspect_err(|_| {
                 let _ = epoll::delete(&self.epoll, control);
@@ -92,19 +96,24 @@ impl Watch {
 
     /// Sets whether a signal of `doorbell`, which is watched, wakes the sleeper, and whether its writability
     /// does.
-    pub(in crate::link) fn heed(&self, doorbell: BorrowedFd<'_>, rings: bool, writable: bool) -> Result<(), Error> {
-        let mut heeds = EventFlags::empty();
-        heeds.set(EventFlags::IN, rings);
-        heeds.set(EventFlags::OUT, writable);
-        if self.heeds.get() != heeds {
-            self.modify(doorbell, heeds)?;
-            self.heeds.set(heeds);
+    pub(in crate::link) fn watch_doorbell(
+        &self,
+        doorbell: BorrowedFd<'_>,
+        rings: bool,
+        writable: bool,
+    ) -> Result<(), Error> {
+        let mut doorbell_events = EventFlags::empty();
+        doorbell_events.set(EventFlags::IN, rings);
+        doorbell_events.set(EventFlags::OUT, writable);
+        if self.doorbell_events.get() != doorbell_events {
+            self.modify(doorbell, doorbell_events)?;
+            self.doorbell_events.set(doorbell_events);
         }
         Ok(())
     }
 
     /// Stops watching `control`, which has ended.
-    pub(in crate::link) fn forget(&self, control: BorrowedFd<'_>) {
+    pub(in crate::link) fn unwatch(&self, control: BorrowedFd<'_>) {
         let _ = epoll::delete(&self.epoll, control);
     }
 

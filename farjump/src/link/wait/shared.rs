@@ -77,11 +77,11 @@ impl Shared {
 
     fn locked<'s>(&'s self, link: MutexGuard<'s, Link>) -> Locked<'s> {
         self.holder.store(this_thread(), Ordering::Relaxed);
-        self.forget_dropped(&link);
+        self.cancel_dropped(&link);
         Locked { link, holder: &self.holder }
     }
 
-    fn forget_dropped(&self, link: &Link) {
+    fn cancel_dropped(&self, link: &Link) {
         let dropped = std::mem::take(&mut *self.dropped.lock().unwrap_or_else(PoisonError::into_inner));
         dropped.into_iter().for_each(|token| link.abandon(token));
     }
@@ -211,7 +211,7 @@ impl Drop for AwaitsCredit<'_> {
         {
             let tasks = Arc::clone(link.inner.borrow_mut().tasks());
             drop(link);
-            tasks.forget_credit(number);
+            tasks.unregister_credit(number);
         }
     }
 }

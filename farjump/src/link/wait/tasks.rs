@@ -85,7 +85,7 @@ impl Tasks {
     }
 
     /// Forgets the task that awaited the call in this slot.
-    pub(crate) fn forget_call(&self, slot: u16) {
+    pub(crate) fn unregister_call(&self, slot: u16) {
         let mut table = self.table();
         let waker = table.remove_call(slot);
         let successor = table.hand_over(Awaits::Outcome(slot));
@@ -115,7 +115,7 @@ impl Tasks {
     }
 
     /// Forgets the task that awaited credit under this number, and wakes the next one: there may be more.
-    pub(crate) fn forget_credit(&self, number: u64) {
+    pub(crate) fn unregister_credit(&self, number: u64) {
         let mut table = self.table();
         let known = table.credit.iter().position(|(known, _)| *known == number);
         let waker = known.map(|at| table.credit.remove(at));
@@ -312,7 +312,7 @@ pub(in crate::link) mod tests {
         assert_eq!(wakes(), [2, 1, 1], "the last one has to drive now");
         assert_eq!([drives(2), drives(0)], [Drives::Yes, Drives::No]);
         tasks.drives(Awaits::Outcome(2));
-        tasks.forget_call(2);
+        tasks.unregister_call(2);
         assert!(tasks.is_empty());
         assert_eq!(drives(1), Drives::Yes);
         assert_eq!(wakes(), [2, 1, 1]);
@@ -342,9 +342,9 @@ pub(in crate::link) mod tests {
         tasks.wake_for_credit();
         assert_eq!(wakes(), [1, 1]);
         assert_eq!(tasks.set_credit(Some(numbers[0]), &wakers[0].1), numbers[0]);
-        tasks.forget_credit(numbers[0]);
+        tasks.unregister_credit(numbers[0]);
         assert_eq!(wakes(), [1, 2], "there may be more for the next");
-        tasks.forget_credit(numbers[1]);
+        tasks.unregister_credit(numbers[1]);
         assert!(tasks.is_empty());
     }
 }

@@ -8,8 +8,8 @@ use farjump_core::wait::Waiter;
 
 use super::awaiting::Turn;
 use super::tasks::{Awaits, Drives, Tasks};
-use crate::link::{Link, TURNS_TO_IDLE};
 use crate::Error;
+use crate::link::{Link, TURNS_TO_IDLE};
 use crate::tokio::Sleeper;
 use crate::wait::LONGEST_SLEEP;
 
@@ -95,7 +95,12 @@ impl Reactor {
 
 impl Link {
     /// Looks for frames on behalf of all tasks, if the future that awaits this drives.
-    pub(in crate::link) fn look_for(&self, tasks: &Arc<Tasks>, awaits: Awaits, waker: &Waker) -> Result<Turn, Error> {
+    pub(in crate::link) fn look_for(
+        &self,
+        tasks: &Arc<Tasks>,
+        awaits: Awaits,
+        waker: &Waker,
+    ) -> Result<Turn, Error> {
         let turns = match tasks.may_drive(awaits, waker) {
             Drives::No => return Ok(Turn::Driven),
             Drives::Yes => TURNS_TO_IDLE,
@@ -111,7 +116,12 @@ impl Link {
     }
 
     /// Makes the task the driver if it has looked, and arranges its next wake.
-    pub(in crate::link) fn rest_for(&self, tasks: &Arc<Tasks>, awaits: Awaits, turn: Turn) -> Result<(), Error> {
+    pub(in crate::link) fn rest_for(
+        &self,
+        tasks: &Arc<Tasks>,
+        awaits: Awaits,
+        turn: Turn,
+    ) -> Result<(), Error> {
         if turn == Turn::Driven {
             return Ok(());
         }

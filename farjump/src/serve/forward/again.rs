@@ -9,7 +9,7 @@ use farjump_loader::LinkedImage;
 use super::ends::take_from;
 use super::made::MadeCalls;
 use super::{Caller, Forwards, MOST_CALLS, Outcome, Returned};
-use crate::executor::{Callable, Ended, Executor, Gate, Way};
+use crate::executor::{CallHistory, Callable, Ended, Executor, Gate};
 use crate::link::ReplyBytes;
 use crate::serve::scratch::Scratch;
 
@@ -19,7 +19,7 @@ pub(in crate::serve) struct Again {
     pub(super) family: Option<FamilyId>,
     pub(super) payload: Vec<u8>,
     pub(in crate::serve) caller: Caller,
-    pub(super) way: Way,
+    pub(super) history: CallHistory,
     /// Whether it waits for the store's bell.
     pub(super) awaits_store: bool,
 }
@@ -44,7 +44,7 @@ impl Agains {
     }
 
     /// Makes the calls ready that wait for the target's store, whose bell has rung.
-    pub(super) fn store_rang(&mut self) {
+    pub(super) fn wake_store_calls(&mut self) {
         self.queue.append(&mut self.put_off);
     }
 
@@ -88,7 +88,7 @@ impl Forwards {
         let code = Callable::of(&again.linked);
         let len = again.payload.len();
         let payload = scratch.aligned(&mut again.payload, code.align);
-        executor.forwarding().way = again.way;
+        executor.forwarding().history = again.history;
         executor.begin_for(&again.caller.principal);
         // SAFETY: `again` holds the code. The payload is its own, or a copy in the scratch buffer, of `len` bytes, and
         // aligned as the code requires.
@@ -107,12 +107,12 @@ impl Forwards {
             Ended::ReplyTooLarge => caller.wants_reply.then_some(Outcome::Overlong),
             Ended::Forwarded => {
                 self.push(executor, again.linked, again.family, caller, limit);
-                executor.forwarding().way = Way::default();
+                executor.forwarding().history = CallHistory::default();
                 self.active = true;
                 return;
             }
         };
-        executor.forwarding().way = Way::default();
+        executor.forwarding().history = CallHistory::default();
         self.outcomes.extend(outcome.map(|outcome| Returned { caller, outcome }));
         self.active = true;
     }

@@ -77,12 +77,12 @@ impl Peer {
     }
 
     /// Returns whether the destination waits for code or a manifest.
-    pub(super) fn is_asking(&self) -> bool {
+    pub(super) fn awaits_code(&self) -> bool {
         matches!(&self.state, State::Connected(linked) if !linked.wanted.is_empty())
     }
 
     /// Number of calls that wait to be sent, or for an outcome.
-    pub(super) fn under_way(&self) -> usize {
+    pub(super) fn in_flight(&self) -> usize {
         self.queue.len() + self.sent.len()
     }
 
@@ -157,7 +157,7 @@ impl Peer {
     /// Returns whether [`Peer::turn`] has something to do, besides the occasional work of an idle link.
     #[inline]
     pub(super) fn is_active(&self) -> bool {
-        self.under_way() != 0
+        self.in_flight() != 0
             || match &self.state {
                 State::Apart => false,
                 State::Connecting(_) => true,
@@ -184,7 +184,7 @@ impl Peer {
             let mut result = linked.link.look(std::mem::take(&mut linked.attended));
             self.take_outcomes(work.outcomes);
             if result.is_ok() {
-                result = self.send(work).and_then(|()| self.answer(work));
+                result = self.send(work).and_then(|()| self.respond(work));
             }
             if let Err(error) = result {
                 self.link_ended(&error, work.watch, work.outcomes);
@@ -286,7 +286,7 @@ impl Peer {
     ///
     /// # Errors
     /// At the end of the link.
-    fn answer(&mut self, work: &mut Work<'_>) -> Result<(), Error> {
+    fn respond(&mut self, work: &mut Work<'_>) -> Result<(), Error> {
         let State::Connected(linked) = &mut self.state else { return Ok(()) };
         linked.wanted.append(&mut linked.link.take_wanted());
         let mut index = 0;
@@ -296,19 +296,21 @@ impl Peer {
                     let named = linked.named.family(id);
                     match named.map(|family| work.families.manifest(family, work.executor)) {
                         Some(Found::Waits) => None,
-                        Some(Found::Here(manifest)) => Some(linked.link.answer_manifest(id, Some(&manifest))),
-                        Some(Found::Not(_)) | None => Some(linked.link.answer_manifest(id, None)),
+                        Some(Found::Here(manifest)) => {
+                            Some(linked.link.respond_with_manifest(id, Some(&manifest)))
+                        }
+                        Some(Found::Not(_)) | None => Some(linked.link.respond_with_manifest(id, None)),
                     }
                 }
                 Wanted::Code(id) => match work.families.named_image(id, &linked.named, work.executor) {
                     Found::Waits => None,
                     Found::Here(Other::Stored(other)) => {
-                        Some(linked.link.answer_code(id, Some(other.image())))
+                        Some(linked.link.respond_with_code(id, Some(other.image())))
                     }
                     Found::Here(Other::Passed(other)) => {
-                        Some(linked.link.answer_code(id, Some(other.bytes())))
+                        Some(linked.link.respond_with_code(id, Some(other.bytes())))
                     }
-                    Found::Not(_) => Some(linked.link.answer_code(id, None)),
+                    Found::Not(_) => Some(linked.link.respond_with_code(id, None)),
                 },
             };
             match answered {
@@ -418,9 +420,9 @@ impl Peer {
     pub(super) fn rewatch(&mut self, watch: &Watch) -> Result<(), Error> {
         let State::Connected(linked) = &mut self.state else { return Ok(()) };
         let event = Event::Peer(self.number);
-        let wanted = linked.link.wants_write() && !linked.link.is_going();
+        let wanted = linked.link.wants_write() && !linked.link.is_draining();
         watch.watch_write(linked.link.control(), event, wanted, &mut linked.watches_write)?;
-        if linked.link.is_going() {
+        if linked.link.is_draining() {
             // An ended connection would stay readable for ever.
             watch.remove(linked.link.control());
         }

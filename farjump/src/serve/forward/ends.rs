@@ -10,7 +10,7 @@ impl Forwards {
     /// reply: no source is left to take it.
     pub(in crate::serve) fn source_ended(&mut self, session: u64) {
         self.families.source_ended(session);
-        self.onward.gathers.forget(session);
+        self.onward.gathers.drop_session(session);
         self.onward.held.retain(|one| one.caller.session != session);
         self.take_waiting(|caller| caller.session == session && caller.wants_reply);
     }

@@ -66,14 +66,14 @@ struct Family {
 }
 
 /// A request without a response.
-struct Ask {
+struct PendingRequest {
     family: FamilyKey,
     wanted: Wanted,
     session: u64,
     until: Instant,
 }
 
-impl Ask {
+impl PendingRequest {
     /// Returns whether this is the request for `wanted` to a source of `domain`.
     fn is_for(&self, wanted: Wanted, domain: Domain) -> bool {
         self.wanted == wanted && self.family.domain == domain
@@ -86,7 +86,7 @@ pub(super) struct Families {
     families: Vec<Family>,
     /// Likewise, with the domains of their sources.
     images: Vec<(Domain, Arc<PassedImage>)>,
-    asks: Vec<Ask>,
+    pending: Vec<PendingRequest>,
     /// Requests to be sent to sessions.
     unsent: Vec<(u64, Wanted)>,
     patience: Duration,
@@ -95,7 +95,13 @@ pub(super) struct Families {
 impl Families {
     /// Each response of a source may take `patience`.
     pub(super) fn new(patience: Duration) -> Families {
-        Families { families: Vec::new(), images: Vec::new(), asks: Vec::new(), unsent: Vec::new(), patience }
+        Families {
+            families: Vec::new(),
+            images: Vec::new(),
+            pending: Vec::new(),
+            unsent: Vec::new(),
+            patience,
+        }
     }
 
     /// Notes that a session called code of this family.
@@ -112,8 +118,8 @@ impl Families {
         match self.families.iter().rposition(|family| family.key == key) {
             Some(index) => self.families[index..].rotate_left(1),
             None => {
-                let asks = &self.asks;
-                let is_idle = |family: &Family| asks.iter().all(|ask| ask.family != family.key);
+                let pending = &self.pending;
+                let is_idle = |family: &Family| pending.iter().all(|request| request.family != family.key);
                 if self.families.len() >= FAMILIES
                     && let Some(oldest) = self.families.iter().position(is_idle)
                 {
@@ -195,7 +201,7 @@ impl Families {
         }
         match &self.family(key).manifest {
             Some(manifest) => Found::Here(Arc::clone(manifest)),
-            None => self.ask(key, Wanted::Manifest(id)),
+            None => self.request(key, Wanted::Manifest(id)),
         }
     }
 
@@ -220,7 +226,7 @@ impl Families {
     fn image(&mut self, family: FamilyKey, id: CodeId, executor: &Executor) -> Found<Other> {
         match self.kept(family.domain.key(id), executor) {
             Some(other) => Found::Here(other),
-            None => self.ask(family, Wanted::Code(id)),
+            None => self.request(family, Wanted::Code(id)),
         }
     }
 
@@ -253,14 +259,14 @@ impl Families {
     }
 
     /// Sends a request to the first source of the family that has not failed to respond, one request at a time.
-    fn ask<T>(&mut self, key: FamilyKey, wanted: Wanted) -> Found<T> {
+    fn request<T>(&mut self, key: FamilyKey, wanted: Wanted) -> Found<T> {
         let now = Instant::now();
-        if let Some(ask) = self.asks.iter().find(|ask| ask.is_for(wanted, key.domain)) {
-            if now < ask.until {
+        if let Some(request) = self.pending.iter().find(|request| request.is_for(wanted, key.domain)) {
+            if now < request.until {
                 return Found::Waits;
             }
             let why = format!("its source has not sent {wanted} within {:?}", self.patience);
-            self.failed(ask.session, wanted, why);
+            self.failed(request.session, wanted, why);
         }
         let until = now + self.patience;
         let family = self.family(key);
@@ -268,7 +274,7 @@ impl Families {
             let why = family.failure.clone();
             return Found::Not(why.unwrap_or_else(|| format!("no source is left that could send {wanted}")));
         };
-        self.asks.push(Ask { family: key, wanted, session, until });
+        self.pending.push(PendingRequest { family: key, wanted, session, until });
         self.unsent.push((session, wanted));
         Found::Waits
     }
@@ -285,7 +291,7 @@ impl Families {
         match Manifest::parse(text) {
             Ok(manifest) if manifest.id() == id => {
                 self.family(key).manifest = Some(Arc::new(manifest));
-                self.asks.retain(|ask| !ask.is_for(wanted, key.domain));
+                self.pending.retain(|request| !request.is_for(wanted, key.domain));
             }
             Ok(other) => {
                 self.failed(
@@ -305,7 +311,7 @@ impl Families {
         if code_id(&image) != id {
             return self.failed(session, wanted, format!("its source sent other code for {wanted}"));
         }
-        self.asks.retain(|ask| !ask.is_for(wanted, domain));
+        self.pending.retain(|request| !request.is_for(wanted, domain));
         if self.position(key).is_none() {
             self.keep(domain, Arc::new(PassedImage::new(id, image)));
         }
@@ -314,12 +320,13 @@ impl Families {
     /// Notes that a session cannot send `wanted`. The next request goes to the next source of the family, if there is
     /// one.
     pub(super) fn failed(&mut self, session: u64, wanted: Wanted, why: String) {
-        let Some(index) = self.asks.iter().position(|ask| ask.session == session && ask.wanted == wanted)
+        let Some(index) =
+            self.pending.iter().position(|request| request.session == session && request.wanted == wanted)
         else {
             return;
         };
         log::info!("no image to forward: {why}");
-        let family = self.asks.swap_remove(index).family;
+        let family = self.pending.swap_remove(index).family;
         let family = self.family(family);
         family.sources.retain(|source| *source != session);
         family.failure = Some(why);
@@ -330,14 +337,16 @@ impl Families {
         for family in &mut self.families {
             family.sources.retain(|source| *source != session);
         }
-        while let Some(wanted) = self.asks.iter().find(|ask| ask.session == session).map(|ask| ask.wanted) {
+        while let Some(wanted) =
+            self.pending.iter().find(|request| request.session == session).map(|request| request.wanted)
+        {
             self.failed(session, wanted, format!("its source ended before it sent {wanted}"));
         }
     }
 
     /// Time at which the next request times out.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.asks.iter().map(|ask| ask.until).min()
+        self.pending.iter().map(|request| request.until).min()
     }
 }
 

@@ -95,7 +95,7 @@ impl Gathers {
 
     /// Drops the calls of a session that has ended: no process waits for them, and some of the calls that they led to
     /// may never have an outcome.
-    pub(super) fn forget(&mut self, session: u64) {
+    pub(super) fn drop_session(&mut self, session: u64) {
         self.open.retain(|_, gather| gather.caller.session != session);
     }
 }
@@ -182,7 +182,7 @@ mod tests {
         let mut gathers = Gathers::default();
         let gone = gathers.begin(caller(), 1, b"", 100);
         let stays = gathers.begin(Caller { session: 4, ..caller() }, 1, b"", 100);
-        gathers.forget(3);
+        gathers.drop_session(3);
         assert_eq!(gathers.open.len(), 1);
         assert!(gathers.take(gone, done("late"), Hold::default()).is_none());
         assert!(gathers.take(stays, done(""), Hold::default()).is_some() && gathers.open.is_empty());

@@ -13,7 +13,7 @@ use farjump_loader::{CodeKey, LinkedImage};
 use super::ends::take_from;
 use super::{Caller, Forwards, Outcome, Returned};
 use crate::Refusal;
-use crate::executor::{Asked, Forwarding, To, Unbound, Way};
+use crate::executor::{CallHistory, ForwardRequest, Forwarding, Recipient, Unbound};
 
 /// A message to code by its id.
 pub(in crate::serve) struct MadeCall {
@@ -25,9 +25,9 @@ pub(in crate::serve) struct MadeCall {
     pub(in crate::serve) caller: Caller,
     /// Whether it has waited for the compiler.
     pub(in crate::serve) has_waited: bool,
-    pub(super) to: To,
+    pub(super) recipient: Recipient,
     pub(super) payload: Vec<u8>,
-    pub(super) way: Way,
+    pub(super) history: CallHistory,
 }
 
 /// The messages whose code is not placed yet.
@@ -96,8 +96,8 @@ impl Forwards {
     ) {
         match code {
             Ok(linked) => {
-                let asked = Asked::new(call.to, None, call.payload);
-                self.send(asked, &linked, None, call.caller, call.way, gates);
+                let requested = ForwardRequest::new(call.recipient, None, call.payload);
+                self.send(requested, &linked, None, call.caller, call.history, gates);
             }
             Err(Unbound::Compiling) => {
                 self.onward.made.compiling.push_back(MadeCall { has_waited: true, ..call });

@@ -30,7 +30,7 @@ use farjump_loader::{Domain, LinkedImage};
 use super::epoll::{Event, Watch};
 use super::holds::Holds;
 use crate::Error;
-use crate::executor::{Asked, Executor, Forwarding, Gate, Requests, To, Way};
+use crate::executor::{CallHistory, Executor, ForwardRequest, Forwarding, Gate, Recipient, Requests};
 use crate::link::{ReplyBytes, Wanted};
 use crate::principals::Principal;
 use crate::wait::Rest;
@@ -181,11 +181,11 @@ impl Forwards {
         mut caller: Caller,
         limit: usize,
     ) {
-        let Requests { mut asked, made, too_far, way, is_held } = executor.forwarding().take();
+        let Requests { mut requested, made, too_far, history, is_held } = executor.forwarding().take();
         if is_held {
             caller.hold(&mut self.onward.holds);
         }
-        let calls = asked.len() + too_far as usize;
+        let calls = requested.len() + too_far as usize;
         if calls == 0 {
             return self.end_maker(executor, caller);
         }
@@ -194,34 +194,36 @@ impl Forwards {
             let gather = self.onward.gathers.begin(caller.clone(), calls, executor.reply(), limit);
             caller.part_of = Some(gather);
         }
-        let is_sent = asked.iter().any(|asked| asked.to != To::Again && asked.code.is_none());
+        let is_sent = requested
+            .iter()
+            .any(|requested| requested.recipient != Recipient::Again && requested.code.is_none());
         if let Some(family) = family.filter(|_| is_sent) {
             self.families.note(FamilyKey::of(family, &caller), caller.session);
         }
-        for asked in asked.drain(..) {
-            executor.stats.forwarded += u64::from(asked.to != To::Again);
-            match asked.code {
-                None => self.send(asked, &linked, family, caller.clone(), way, executor.forwarding()),
+        for requested in requested.drain(..) {
+            executor.stats.forwarded += u64::from(requested.recipient != Recipient::Again);
+            match requested.code {
+                None => self.send(requested, &linked, family, caller.clone(), history, executor.forwarding()),
                 Some(id) => {
                     let code = made.iter().find(|(made, _)| *made == id).map(|(_, code)| Arc::clone(code));
-                    let (maker, Asked { to, payload, .. }) = (Arc::clone(&linked), asked);
+                    let (maker, ForwardRequest { recipient, payload, .. }) = (Arc::clone(&linked), requested);
                     self.onward.made.push(MadeCall {
                         id,
                         code,
                         maker,
                         caller: caller.clone(),
                         has_waited: false,
-                        to,
+                        recipient,
                         payload,
-                        way,
+                        history,
                     });
                     self.active = true;
                 }
             }
         }
-        executor.forwarding().take_back(asked);
+        executor.forwarding().take_back(requested);
         for _ in 0..too_far {
-            let outcome = Outcome::Failed(self.too_far(way));
+            let outcome = Outcome::Failed(self.too_far(history));
             self.outcomes.push_back(Returned { caller: caller.clone(), outcome });
             self.active = true;
         }
@@ -239,17 +241,17 @@ impl Forwards {
 
     fn send(
         &mut self,
-        Asked { to, mut payload, awaits_store, .. }: Asked,
+        ForwardRequest { recipient, mut payload, awaits_store, .. }: ForwardRequest,
         linked: &Arc<LinkedImage>,
         family: Option<FamilyId>,
         caller: Caller,
-        way: Way,
+        history: CallHistory,
         gates: &mut Forwarding,
     ) {
         let linked = Arc::clone(linked);
-        match to {
-            To::Peer(index) => {
-                payload.extend_from_slice(&Passage { hops: way.hops + 1 }.to_bytes());
+        match recipient {
+            Recipient::Peer(index) => {
+                payload.extend_from_slice(&Passage { hops: history.hops + 1 }.to_bytes());
                 let peer = &mut self.peers[index];
                 let wants_reply = caller.wants_reply;
                 match peer.send_now(Forward { linked, family, payload, caller }) {
@@ -265,9 +267,9 @@ impl Forwards {
                 }
                 self.open_gate(index, gates);
             }
-            To::Again => {
-                let way = Way { repeats: way.repeats + 1, ..way };
-                self.onward.agains.push(Again { linked, family, payload, caller, way, awaits_store });
+            Recipient::Again => {
+                let history = CallHistory { repeats: history.repeats + 1, ..history };
+                self.onward.agains.push(Again { linked, family, payload, caller, history, awaits_store });
                 self.open_again(gates);
                 self.active = true;
             }
@@ -275,14 +277,14 @@ impl Forwards {
     }
 
     /// Returns the reason why a call that has come this way goes no farther.
-    fn too_far(&self, way: Way) -> String {
+    fn too_far(&self, history: CallHistory) -> String {
         let limits = self.choices.limits;
-        match way.hops < limits.hops {
+        match history.hops < limits.hops {
             true => format!(
                 "the target refused a call: it has run again {} times, the limit of that target",
                 limits.repeats
             ),
-            false => too_many_hops(way.hops, limits.hops),
+            false => too_many_hops(history.hops, limits.hops),
         }
     }
 
@@ -297,8 +299,8 @@ impl Forwards {
     }
 
     /// Makes the calls ready that wait for the target's store, whose bell has rung.
-    pub(super) fn store_rang(&mut self) {
-        self.onward.agains.store_rang();
+    pub(super) fn wake_store_calls(&mut self) {
+        self.onward.agains.wake_store_calls();
         self.active = true;
     }
 
@@ -326,11 +328,11 @@ impl Forwards {
         let runs = self.onward.agains.ready() != 0 || self.onward.made.ready() != 0;
         !self.outcomes.is_empty()
             || runs
-            || self.peers.iter().any(|peer| peer.under_way() != 0 || peer.is_asking())
+            || self.peers.iter().any(|peer| peer.in_flight() != 0 || peer.awaits_code())
     }
 
     /// Takes the requests for sessions. [`Forwards::take_manifest`], [`Forwards::take_image`] or
-    /// [`Forwards::go_without`] ends each.
+    /// [`Forwards::note_unserved`] ends each.
     pub(super) fn take_unsent(&mut self) -> Vec<(u64, Wanted)> {
         self.families.take_unsent()
     }
@@ -348,7 +350,7 @@ impl Forwards {
     }
 
     /// Notes that a session does not serve a request.
-    pub(super) fn go_without(&mut self, session: u64, wanted: Wanted, why: &str) {
+    pub(super) fn note_unserved(&mut self, session: u64, wanted: Wanted, why: &str) {
         self.families.failed(session, wanted, why.to_owned());
         self.active = true;
     }
@@ -377,7 +379,7 @@ impl Forwards {
     fn open_gate(&self, index: usize, gates: &mut Forwarding) {
         let (Some(peer), Some(gate)) = (self.peers.get(index), gates.gates.get_mut(index)) else { return };
         let (mailbox, most_bytes) = (self.choices.mailbox_size, self.most_bytes());
-        gate.calls = MOST_CALLS.saturating_sub(peer.under_way());
+        gate.calls = MOST_CALLS.saturating_sub(peer.in_flight());
         gate.bytes = peer.queued_bytes().map(|queued| most_bytes.saturating_sub(queued));
         gate.most_bytes = most_bytes;
         gate.largest =

@@ -71,7 +71,7 @@ impl Forwards {
     }
 
     /// Makes the outcomes that waited for a release ready. Returns whether any outcome is ready.
-    pub(in crate::serve) fn let_held_go(&mut self) -> bool {
+    pub(in crate::serve) fn release_outcomes(&mut self) -> bool {
         self.active |= !self.onward.held.is_empty();
         self.outcomes.extend(self.onward.held.drain(..));
         !self.outcomes.is_empty()

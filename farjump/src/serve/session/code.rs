@@ -56,9 +56,9 @@ impl SessionCodes {
     }
 
     /// Drops code, as if it had never come. Code of another domain is not here.
-    pub(in crate::serve) fn forget(&mut self, key: CodeKey) {
+    pub(in crate::serve) fn drop_code(&mut self, key: CodeKey) {
         if self.table.domain() == key.domain {
-            self.table.forget(&key.id);
+            self.table.drop_code(&key.id);
         }
     }
 }
@@ -71,7 +71,7 @@ impl Session {
             if Arc::strong_count(linked) == 1 {
                 return;
             }
-            session.codes.forget(linked.key());
+            session.codes.drop_code(linked.key());
         }
     }
 
@@ -219,7 +219,7 @@ impl Session {
 
     /// Reports the time that placing took, for code placed since the last report. This is for statistics: the source is
     /// not notified, and no call waits for the system call. It also allocates memory for the next code outside calls.
-    pub(super) fn tell_link_times(&mut self, shared: &mut Shared) -> Result<(), Stop> {
+    pub(super) fn report_link_times(&mut self, shared: &mut Shared) -> Result<(), Stop> {
         if !self.codes.unreported_links.is_empty() {
             shared.executor.prepare(&mut self.codes.table);
             // A limited source pays for the bytes that its code needs, and no more are kept for it.

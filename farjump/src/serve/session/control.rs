@@ -221,7 +221,7 @@ impl Session {
                     self.head.take_code(CodeId(id), image);
                 }
                 Message::NoCode { id } if self.head.awaits_code(&CodeId(id)) => {
-                    self.head.go_without_code();
+                    self.head.continue_without_code();
                     self.codes.table.withhold(&CodeId(id), &code_missing());
                 }
                 Message::Manifest { family, text } if self.head.awaits_manifest(&FamilyId(family)) => {
@@ -230,21 +230,23 @@ impl Session {
                 Message::NoManifest { family } if self.head.awaits_manifest(&FamilyId(family)) => {
                     self.head.settle_manifest();
                 }
-                Message::Code { id, image } if self.has_asked(Wanted::Code(CodeId(id))) => {
-                    self.take_asked(Wanted::Code(CodeId(id)), Some(image), shared);
+                Message::Code { id, image } if self.has_requested(Wanted::Code(CodeId(id))) => {
+                    self.take_requested(Wanted::Code(CodeId(id)), Some(image), shared);
                 }
-                Message::NoCode { id } if self.has_asked(Wanted::Code(CodeId(id))) => {
-                    self.take_asked(Wanted::Code(CodeId(id)), None, shared);
+                Message::NoCode { id } if self.has_requested(Wanted::Code(CodeId(id))) => {
+                    self.take_requested(Wanted::Code(CodeId(id)), None, shared);
                 }
-                Message::Manifest { family, text } if self.has_asked(Wanted::Manifest(FamilyId(family))) => {
-                    self.take_asked(Wanted::Manifest(FamilyId(family)), Some(text), shared);
+                Message::Manifest { family, text }
+                    if self.has_requested(Wanted::Manifest(FamilyId(family))) =>
+                {
+                    self.take_requested(Wanted::Manifest(FamilyId(family)), Some(text), shared);
                 }
-                Message::NoManifest { family } if self.has_asked(Wanted::Manifest(FamilyId(family))) => {
-                    self.take_asked(Wanted::Manifest(FamilyId(family)), None, shared);
+                Message::NoManifest { family } if self.has_requested(Wanted::Manifest(FamilyId(family))) => {
+                    self.take_requested(Wanted::Manifest(FamilyId(family)), None, shared);
                 }
                 Message::Bye => return Err(End::Bye.into()),
-                Message::LargeRequest { frame, payload } => self.enlarge(frame, payload, shared)?,
-                Message::LargeAccept { end } => self.enlarged(end, descriptors)?,
+                Message::LargeRequest { frame, payload } => self.offer_large(frame, payload, shared)?,
+                Message::LargeAccept { endpoint } => self.accept_large(endpoint, descriptors)?,
                 Message::LargeRelease => self.shrink()?,
                 other => return Err(cut(format_args!("its source sent {} unasked", other.name()))),
             }
@@ -253,8 +255,8 @@ impl Session {
     }
 
     /// Returns whether the source has a request for this, to forward it.
-    fn has_asked(&self, wanted: Wanted) -> bool {
-        self.passing.asked.contains(&wanted)
+    fn has_requested(&self, wanted: Wanted) -> bool {
+        self.forward_state.requested.contains(&wanted)
     }
 
     /// Takes the manifest that a frame waits for. One that is damaged, or of another family, counts as none.

@@ -27,7 +27,7 @@ impl ChannelEvents {
     /// Returns whether the descriptor of a channel reports frames only while armed, at the cost of system calls for
     /// both peers. Such a channel is armed when its source is idle. A channel in memory is polled: that costs less.
     pub(in crate::serve) fn are_armed_for(channel: &Channel) -> bool {
-        !channel.has_mailbox() && !channel.tells_unasked()
+        !channel.has_mailbox() && !channel.wakes_unarmed()
     }
 
     /// Returns whether an event of the channel's descriptor means that this session has work.
@@ -80,7 +80,7 @@ impl Session {
         } else if self.has_brought() {
             // Polling a socket costs a system call.
             if reports_frames { Found::Busy } else { Found::Unknown }
-        } else if self.channel.tells_unasked() {
+        } else if self.channel.wakes_unarmed() {
             Found::Reported
         } else if reports_frames {
             // A frame is here that was received beside something else.

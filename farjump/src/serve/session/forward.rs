@@ -11,7 +11,7 @@ use farjump_loader::{Domain, LinkedImage};
 
 use super::{Session, Shared, Stop, reply};
 use crate::Refusal;
-use crate::executor::{Callable, Ended, Executor, Way};
+use crate::executor::{CallHistory, Callable, Ended, Executor};
 use crate::link::Wanted;
 use crate::policy::may;
 use crate::serve::forward::{Caller, MOST_CALLS, Outcome, Returned, too_many_hops};
@@ -20,24 +20,24 @@ use crate::serve::forward::{Caller, MOST_CALLS, Outcome, Returned, too_many_hops
 /// credit.
 const MOST_FORWARDED: usize = 256;
 /// Most requests to one source without a response.
-const MOST_ASKED: usize = 64;
+const MAX_REQUESTS: usize = 64;
 
 /// Most families that are noted for one link. Of code beyond them, the family that was named first counts.
 const MOST_FAMILIES: usize = 4096;
 
 /// State of a session for the calls that it forwards.
 #[derive(Default)]
-pub(super) struct Passing {
+pub(super) struct ForwardState {
     /// The families that frames named, by code index.
     families: BTreeMap<u16, FamilyId>,
     /// Requests without a response from the source.
-    pub(super) asked: Vec<Wanted>,
+    pub(super) requested: Vec<Wanted>,
 }
 
 impl Session {
     /// Notes the family that a frame named for the code that it binds to `index`.
     pub(super) fn note_family(&mut self, index: u16, family: Option<FamilyId>) {
-        let families = &mut self.passing.families;
+        let families = &mut self.forward_state.families;
         match family {
             Some(family) if families.len() < MOST_FAMILIES || families.contains_key(&index) => {
                 families.insert(index, family);
@@ -48,9 +48,9 @@ impl Session {
 
     /// Notes with the code bound to `index` the family that its frame named.
     #[cfg(feature = "bitcode")]
-    pub(super) fn tell_family(&self, index: u16) {
+    pub(super) fn attach_family(&self, index: u16) {
         if let (Some((_, linked)), Some(family)) =
-            (self.codes.table.bound(index), self.passing.families.get(&index))
+            (self.codes.table.bound(index), self.forward_state.families.get(&index))
         {
             linked.set_family(*family);
         }
@@ -61,7 +61,7 @@ impl Session {
     fn family(&self, index: u16, linked: &Arc<LinkedImage>, executor: &Executor) -> Option<FamilyId> {
         match self.codes.table.bound(index) {
             Some((_, bound)) if Arc::ptr_eq(bound, linked) => {
-                self.passing.families.get(&index).or(linked.family()).copied()
+                self.forward_state.families.get(&index).or(linked.family()).copied()
             }
             _ => executor.local_family(linked),
         }
@@ -84,7 +84,7 @@ impl Session {
         // A target has no more calls under way to another one.
         let has_travelled = header.flags.contains(Flags::TRAVELLED);
         let most = if has_travelled { MOST_CALLS } else { MOST_FORWARDED };
-        let refusal = match shared.executor.held(&self.codes.table, header.index, code) {
+        let refusal = match shared.executor.linked_of(&self.codes.table, header.index, code) {
             Some(_) if wants_reply && self.replies.forwarded_calls >= most => Refusal::new(
                 RefusalCause::ForwardFailed,
                 format_args!(
@@ -103,7 +103,7 @@ impl Session {
                 "code that runs in place is not in the store, and cannot forward itself: call it in mode cached",
             ),
         };
-        shared.executor.forwarding().forget();
+        shared.executor.forwarding().drop_requests();
         self.refuse(header.token, refusal, shared)
     }
 
@@ -126,7 +126,7 @@ impl Session {
             let refusal = Refusal { cause: RefusalCause::ForwardFailed, text: too_many_hops(hops, most) };
             return self.refuse(token, refusal, shared);
         }
-        shared.executor.forwarding().way = Way { hops, repeats: 0 };
+        shared.executor.forwarding().history = CallHistory { hops, repeats: 0 };
         // SAFETY: the caller lends the payload and holds the code, as for `run_code`; the function gets fewer bytes.
         let ended = unsafe { shared.executor.run(&code, payload.cast(), len, self.replies.max_len) };
         let replied = match ended {
@@ -136,7 +136,7 @@ impl Session {
             Ended::Returned => Ok(()),
             ended => self.ended_otherwise(header, code, ended, shared),
         };
-        shared.executor.forwarding().way = Way::default();
+        shared.executor.forwarding().history = CallHistory::default();
         // SAFETY: the table or the frame still holds the code: nothing was unbound since the call.
         unsafe { shared.executor.count(code.usage) };
         replied
@@ -145,21 +145,25 @@ impl Session {
     /// Requests an image that another machine needs, or the manifest, from the source. The response goes to
     /// [`Shared::forwards`].
     #[cold]
-    pub(in super::super) fn ask(&mut self, wanted: Wanted, shared: &mut Shared) -> Result<(), Stop> {
+    pub(in super::super) fn request_wanted(
+        &mut self,
+        wanted: Wanted,
+        shared: &mut Shared,
+    ) -> Result<(), Stop> {
         let brings = may(self.control.rights(), Rights::INJECT, || self.control.has_key());
         let refused = match wanted {
             _ if self.control.is_source_gone() => Some("its source is gone".to_owned()),
             Wanted::Code(_) if brings.is_err() => brings.err().map(|refusal| refusal.text),
-            _ if self.passing.asked.len() >= MOST_ASKED => {
-                Some(format!("its source has {MOST_ASKED} questions to answer"))
+            _ if self.forward_state.requested.len() >= MAX_REQUESTS => {
+                Some(format!("its source has {MAX_REQUESTS} questions to answer"))
             }
             _ => None,
         };
         if let Some(why) = refused {
-            shared.forwards.go_without(self.id, wanted, &why);
+            shared.forwards.note_unserved(self.id, wanted, &why);
             return Ok(());
         }
-        self.passing.asked.push(wanted);
+        self.forward_state.requested.push(wanted);
         log::debug!("{}: asked for {wanted}, to forward it", self.control.peer());
         self.notify(&match wanted {
             Wanted::Manifest(family) => Message::NeedManifest { family: family.0 },
@@ -171,14 +175,14 @@ impl Session {
         self.codes.table.domain()
     }
 
-    /// Takes the response to a request of [`Session::ask`]; `None` if the source has none.
+    /// Takes the response to a request of [`Session::request_wanted`]; `None` if the source has none.
     #[cold]
-    pub(super) fn take_asked(&mut self, wanted: Wanted, answer: Option<Vec<u8>>, shared: &mut Shared) {
-        if let Some(index) = self.passing.asked.iter().position(|asked| *asked == wanted) {
-            self.passing.asked.swap_remove(index);
+    pub(super) fn take_requested(&mut self, wanted: Wanted, answer: Option<Vec<u8>>, shared: &mut Shared) {
+        if let Some(index) = self.forward_state.requested.iter().position(|requested| *requested == wanted) {
+            self.forward_state.requested.swap_remove(index);
         }
         let Some(answer) = answer else {
-            return shared.forwards.go_without(
+            return shared.forwards.note_unserved(
                 self.id,
                 wanted,
                 &format!("its source does not have {wanted}"),
@@ -190,7 +194,7 @@ impl Session {
             }
             Wanted::Code(id) => match shared.executor.policy.image(answer.len()) {
                 Ok(()) => shared.forwards.take_image(self.id, self.domain(), id, answer),
-                Err(refusal) => shared.forwards.go_without(self.id, wanted, &refusal.text),
+                Err(refusal) => shared.forwards.note_unserved(self.id, wanted, &refusal.text),
             },
         }
     }
@@ -266,7 +270,7 @@ impl Session {
             }
             // It was counted when the call was dropped.
             Err(refusal) if matches!(outcome, Outcome::Withdrawn(_)) => {
-                self.tell_refusal(caller.token, refusal, shared)?;
+                self.report_refusal(caller.token, refusal, shared)?;
             }
             Err(refusal) => self.refuse(caller.token, refusal, shared)?,
         }

@@ -18,7 +18,7 @@ use crate::Refusal;
 #[cfg(feature = "bitcode")]
 use crate::executor::Settled;
 use crate::executor::{Executor, Supplied};
-use crate::objects::Unanswered;
+use crate::objects::Postponed;
 use crate::policy::Budget;
 
 /// The mailbox that a frame lies in.
@@ -120,7 +120,7 @@ pub(super) enum BlockedOn {
         len: usize,
     },
     /// The target's store, which gets the request again.
-    Store(Unanswered),
+    Store(Postponed),
     /// The program's release of replies that it holds, of which there are many.
     Release,
     /// The source's reading of its refusals. This bounds the queue, and keeps refusals ahead of later
@@ -190,7 +190,7 @@ impl HeadFrame {
     /// Returns whether the store's bell rings before the store gets the request again.
     pub(super) fn waits_for_bell(&self, executor: &Executor) -> bool {
         match self.blocked_on {
-            BlockedOn::Store(Unanswered::Waits(rung)) => {
+            BlockedOn::Store(Postponed::Waits(rung)) => {
                 executor.bell().is_some_and(|bell| bell.count() == rung)
             }
             _ => false,
@@ -259,7 +259,7 @@ impl HeadFrame {
     }
 
     /// Continues the frame although its code does not come.
-    pub(super) fn go_without_code(&mut self) {
+    pub(super) fn continue_without_code(&mut self) {
         self.settle_code(BlockedOn::NextTurn);
     }
 
@@ -319,8 +319,8 @@ impl Session {
     /// Continues with the kept frame, if the awaited event has come. Returns the number of calls; `None`
     /// while it has to wait.
     #[cold]
-    pub(super) fn go_on(&mut self, shared: &mut Shared) -> Result<Option<usize>, Stop> {
-        if !self.can_go_on(shared)? {
+    pub(super) fn continue_frame(&mut self, shared: &mut Shared) -> Result<Option<usize>, Stop> {
+        if !self.can_continue(shared)? {
             return Ok(None);
         }
         self.send_released()?;
@@ -346,7 +346,7 @@ impl Session {
 
     /// Returns whether the awaited event has come.
     #[cold]
-    fn can_go_on(&mut self, shared: &mut Shared) -> Result<bool, Stop> {
+    fn can_continue(&mut self, shared: &mut Shared) -> Result<bool, Stop> {
         if self.head.waits_for_bell(&shared.executor) {
             return Ok(false);
         }
@@ -381,10 +381,10 @@ impl Session {
             }
             #[cfg(feature = "bitcode")]
             BlockedOn::Compiler(id) => match shared.executor.settle(&mut self.codes.table, &id) {
-                Settled::GoesOn => {
+                Settled::Decided => {
                     if let Some(index) = self.head.frame.as_ref().map(|held| held.header().index) {
                         self.codes.note_link(index);
-                        self.tell_family(index);
+                        self.attach_family(index);
                     }
                     Ok(true)
                 }

@@ -53,7 +53,7 @@ enum State {
     Absent,
     /// The source's endpoint is due.
     Offered {
-        end: SecondEndpoint,
+        endpoint: SecondEndpoint,
         until: Instant,
     },
     /// The source's endpoint did not come in time. The source learns this when the endpoint comes.
@@ -138,7 +138,7 @@ impl LargeMailbox {
     }
 
     /// Returns whether the source requests no more than it got a moment ago.
-    fn asks_too_often(&self, frame: u64) -> bool {
+    fn requests_too_often(&self, frame: u64) -> bool {
         self.last.is_some_and(|(when, len)| frame <= len as u64 && when.elapsed() < PAUSE)
     }
 
@@ -168,7 +168,7 @@ impl Session {
 
     /// Handles the source's request for a large mailbox.
     #[cold]
-    pub(in crate::serve) fn enlarge(
+    pub(in crate::serve) fn offer_large(
         &mut self,
         frame: u64,
         payload: u64,
@@ -182,9 +182,9 @@ impl Session {
             Ok(end) => {
                 let until = Instant::now() + shared.handshake_timeout;
                 let sent = end.with_info(|end, descriptors| {
-                    self.control.send_with(&Message::LargeOffer { end }, descriptors)
+                    self.control.send_with(&Message::LargeOffer { endpoint }, descriptors)
                 });
-                self.large.state = State::Offered { end, until };
+                self.large.state = State::Offered { endpoint, until };
                 sent?;
                 self.set_notice()
             }
@@ -206,7 +206,7 @@ impl Session {
             let what = format!("this link has no large mailboxes: frames have {limit} bytes at most");
             return Err(Refusal::new(RefusalCause::TooLarge, what));
         };
-        if self.large.asks_too_often(frame) {
+        if self.large.requests_too_often(frame) {
             let what = format!(
                 "it requested a mailbox for such a frame less than {PAUSE:?} ago: keep the large mailbox for some time"
             );
@@ -230,14 +230,14 @@ impl Session {
 
     /// Handles the source's endpoint.
     #[cold]
-    pub(in crate::serve) fn enlarged(
+    pub(in crate::serve) fn accept_large(
         &mut self,
-        end: EndpointInfo,
+        endpoint: EndpointInfo,
         descriptors: Vec<DeferredFd>,
     ) -> Result<(), Stop> {
         match std::mem::replace(&mut self.large.state, State::Absent) {
-            State::Offered { end: own, until } => {
-                let joined = own.join(self.control.peer(), end, descriptors, until).map_err(cut)?;
+            State::Offered { endpoint: own, until } => {
+                let joined = own.join(self.control.peer(), endpoint, descriptors, until).map_err(cut)?;
                 let channel = joined_channel(joined, self.control.peer()).map_err(cut)?;
                 self.large.state = State::Open(Box::new(channel));
                 self.notify(&Message::Go)

@@ -28,7 +28,7 @@ use self::code::{SessionCodes, code_missing};
 pub(super) use self::control::SourceControl;
 pub(super) use self::end::{End, Stop, cut};
 pub(super) use self::events::ChannelEvents;
-use self::forward::Passing;
+use self::forward::ForwardState;
 use self::head::{BlockedOn, HeadFrame, HeldFrame};
 use self::held_replies::HeldReplies;
 pub(super) use self::large::LargeFrames;
@@ -78,7 +78,7 @@ pub(super) struct Session {
     pub(super) id: u64,
     /// Number of polls so far, of a channel that needs progress.
     polls: u8,
-    passing: Passing,
+    forward_state: ForwardState,
     /// Replies that the program holds, if it does.
     held_replies: Option<Box<HeldReplies>>,
 }
@@ -100,11 +100,11 @@ impl Session {
             codes: SessionCodes::new(table),
             control,
             large: LargeMailbox::absent(transport),
-            events: ChannelEvents::new(channel.tells_unasked()),
+            events: ChannelEvents::new(channel.wakes_unarmed()),
             id,
             channel,
             polls: 0,
-            passing: Passing::default(),
+            forward_state: ForwardState::default(),
             held_replies: None,
         }
     }
@@ -134,7 +134,7 @@ impl Session {
 
     /// Prepares to sleep.
     pub(super) fn arm(&mut self, shared: &mut Shared) -> Result<Rest, Stop> {
-        self.tell_link_times(shared)?;
+        self.report_link_times(shared)?;
         self.tend_large(shared)?;
         if self.head.is_blocked() {
             self.progress(true, shared)?;
@@ -245,7 +245,7 @@ impl Session {
 
     /// Makes the transport progress; reads the control connection if the source has set a notice.
     pub(super) fn progress(&mut self, idle: bool, shared: &mut Shared) -> Result<(), Stop> {
-        self.tell_link_times(shared)?;
+        self.report_link_times(shared)?;
         self.tend_large(shared)?;
         if self.control.is_leaving() {
             return Ok(());

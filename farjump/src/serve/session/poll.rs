@@ -237,7 +237,7 @@ impl Session {
     #[inline(never)]
     fn poll_any(&mut self, mut ran: usize, most: usize, shared: &mut Shared) -> Result<usize, Stop> {
         if self.head.is_blocked() {
-            match self.go_on(shared)? {
+            match self.continue_frame(shared)? {
                 Some(more) if !self.head.is_blocked() => ran += more,
                 more => return Ok(ran + more.unwrap_or(0)),
             }

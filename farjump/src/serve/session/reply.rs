@@ -43,11 +43,11 @@ impl Session {
     ) -> Result<(), Stop> {
         let (token, wants_reply) = (header.token, header.flags.contains(Flags::WANTS_REPLY));
         if ended == Ended::Panicked
-            && let Some(unanswered) = shared.executor.take_unanswered()
+            && let Some(postponed) = shared.executor.take_postponed()
         {
             // No process takes the reply of a gone source, and the results of the request would end with it.
             if !self.control.is_source_gone() {
-                self.head.block(BlockedOn::Store(unanswered));
+                self.head.block(BlockedOn::Store(postponed));
                 shared.executor.stats.waited += 1;
             }
             return Ok(());
@@ -151,12 +151,12 @@ impl Session {
         shared: &mut Shared,
     ) -> Result<(), Stop> {
         shared.executor.stats.refuse(refusal.cause);
-        self.tell_refusal(token, refusal, shared)
+        self.report_refusal(token, refusal, shared)
     }
 
     /// Sends the source the reason of a refusal that was counted.
     #[cold]
-    pub(super) fn tell_refusal(
+    pub(super) fn report_refusal(
         &mut self,
         token: u32,
         refusal: Refusal,

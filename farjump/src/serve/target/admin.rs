@@ -133,7 +133,7 @@ impl Target<'_> {
     }
 
     /// Drops requesters that did not take their responses in time.
-    pub(in crate::serve) fn drop_late_askers(&mut self, now: Instant) {
+    pub(in crate::serve) fn drop_late_requesters(&mut self, now: Instant) {
         let late = |(id, connection): &(u64, AdminConnection)| (connection.deadline() <= now).then_some(*id);
         let late: Vec<_> = self.admin_connections.iter().filter_map(late).collect();
         late.into_iter().for_each(|id| self.attend(id));
@@ -194,8 +194,8 @@ impl Target<'_> {
                 capacity_images: limit(store.capacity_images),
                 capacity_bytes: limit(store.capacity_bytes),
                 evictions: store.evictions,
-                room_used: store.room_used as u64,
-                room: store.room as u64,
+                arena_used: store.arena_used as u64,
+                arena_capacity: store.arena_capacity as u64,
             },
             sources: self.source_stats(),
             ucx_tcp: self.settings.ucx_tcp,

@@ -19,13 +19,6 @@ use farjump_core::transport::Transport;
 use farjump_core::wait::WaitPolicy;
 use farjump_transports::BackendOptions;
 
-use crate::serve::Target;
-use crate::serve::epoll::Event;
-use crate::serve::forward::Choices;
-use crate::serve::handlers::Handlers;
-use crate::serve::resources;
-use crate::serve::settings::Settings;
-use crate::serve::target_args::TargetArgs;
 #[cfg(feature = "bitcode")]
 use crate::ServeError;
 #[cfg(feature = "bitcode")]
@@ -34,6 +27,13 @@ use crate::executor::{ExecutorBuilder, Export, ExportFn};
 use crate::objects::Objects;
 use crate::open_channel::ring_len;
 use crate::principals::Principal;
+use crate::serve::Target;
+use crate::serve::epoll::Event;
+use crate::serve::forward::Choices;
+use crate::serve::handlers::Handlers;
+use crate::serve::resources;
+use crate::serve::settings::Settings;
+use crate::serve::target_args::TargetArgs;
 use crate::transports::transports_for;
 use crate::{Error, ForwardLimits, Library, Mailbox, Mode, Refusal};
 
@@ -396,20 +396,20 @@ impl<'a> TargetBuilder<'a> {
     /// Sets whether exported functions may query the principal of the running call ([`principal`](crate::principal())),
     /// and the program the caller of the last one ([`Target::last_call`]). Default: no, which saves some instructions
     /// of each poll.
-    pub fn tell_callers(mut self, tell: bool) -> Self {
-        self.settings.tells_callers = tell;
+    pub fn expose_callers(mut self, tell: bool) -> Self {
+        self.settings.exposes_callers = tell;
         self
     }
 
     /// Runs `handler` for each source that connects. It returns the host's word on the source's calls: exported
     /// functions read it from the running call's [`principal`](crate::principal()) ([`Principal::word`]). Includes
-    /// [`TargetBuilder::tell_callers`].
+    /// [`TargetBuilder::expose_callers`].
     pub fn host_word<T: Any + Send + Sync>(
         mut self,
         mut handler: impl FnMut(&Principal) -> T + Send + 'static,
     ) -> Self {
         self.handlers.word = Some(Box::new(move |principal| Box::new(handler(principal))));
-        self.tell_callers(true)
+        self.expose_callers(true)
     }
 
     /// The spinning before sleep when there is nothing to do. Where this machine's timer sends no events, or while there

@@ -1,10 +1,10 @@
 //! The compiler of bitcode: its results, and waking for them.
 
+use crate::Error;
+use crate::executor::Finished;
 use crate::serve::Target;
 use crate::serve::epoll::Event;
 use crate::serve::session::Session;
-use crate::Error;
-use crate::executor::Finished;
 
 impl Target<'_> {
     /// Takes the compiler's results: waiting frames continue, and optimised images replace first ones.

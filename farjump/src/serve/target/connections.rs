@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use farjump_control::{Arrival, Handshake, HandshakeError, IncomingStream, Joined, Message, Progress};
 use farjump_loader::Domain;
 
-use crate::serve::Target;
 use super::admin::MAX_ADMIN_CONNECTIONS;
-use crate::serve::epoll::Event;
-use crate::serve::session::{ChannelEvents, Session, SourceControl};
 use crate::Error;
 use crate::executor::CodeTable;
 use crate::open_channel::joined_channel;
 use crate::policy::Budget;
 use crate::principals::Principal;
+use crate::serve::Target;
+use crate::serve::epoll::Event;
+use crate::serve::session::{ChannelEvents, Session, SourceControl};
 
 /// Connections accepted at a time: the system reports the rest again.
 const CONNECTIONS: usize = 64;
@@ -53,7 +53,7 @@ impl Target<'_> {
             let control = match self.listener.accept() {
                 Ok(Some(control)) => control,
                 Ok(None) => return Ok(()),
-                Err(error @ HandshakeError::System(_)) => return self.go_deaf(&error),
+                Err(error @ HandshakeError::System(_)) => return self.pause_accepting(&error),
                 Err(error @ HandshakeError::NoDescriptors { .. }) => {
                     self.shared.executor.stats.sources_refused += 1;
                     self.say_short(&error);
@@ -73,7 +73,7 @@ impl Target<'_> {
             if let Some(fd) = arrival.as_fd()
                 && let Err(error) = self.watch.add(fd, Event::Arrival(id), false)
             {
-                return self.go_deaf(&error);
+                return self.pause_accepting(&error);
             }
             self.arrivals.push((id, arrival));
             self.advance(id);
@@ -151,7 +151,7 @@ impl Target<'_> {
     /// Stops accepting because the system cannot give one more connection now. Waiting connections stay in
     /// its queue: looking at them again at once would find the same, over and over.
     #[cold]
-    fn go_deaf(&mut self, error: &dyn std::fmt::Display) -> Result<(), Error> {
+    fn pause_accepting(&mut self, error: &dyn std::fmt::Display) -> Result<(), Error> {
         self.say_short(error);
         self.deaf_until = Some(Instant::now() + DEAF);
         self.watch.listen(self.listener.as_fd(), false)
@@ -225,7 +225,7 @@ impl Target<'_> {
             }
         };
         // A longer frame was delivered and fits no mailbox: `may_run` checks its payload.
-        let unquestioned = self.shared.executor.policy.frames_without_question().unwrap_or(usize::MAX);
+        let unquestioned = self.shared.executor.policy.unchecked_frame_len().unwrap_or(usize::MAX);
         channel.limit_glances(unquestioned.min(self.settings.mailbox));
         // They are taken out of the watch before the channel is dropped.
         let doorbell = channel.descriptor().map(|descriptor| (descriptor, Event::Doorbell(id)));

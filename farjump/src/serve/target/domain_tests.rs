@@ -7,9 +7,9 @@ use farjump_core::image::{ImageParts, Machine};
 use farjump_fixtures::raw_source::RawSource;
 use farjump_loader::{Domain, code_id};
 
-use crate::serve::Target;
 use crate::executor::OwnCode;
 use crate::principals::Principal;
+use crate::serve::Target;
 
 /// A function that returns at once.
 #[cfg(target_arch = "x86_64")]

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use farjump_control::{AdminConnection, Keys, RefusalCause};
 
-use crate::serve::Target;
 use crate::principals::Principal;
+use crate::serve::Target;
 
 impl Target<'_> {
     /// Checks now and then whether the key file has changed, and applies the change.

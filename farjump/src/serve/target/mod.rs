@@ -31,7 +31,6 @@ use farjump_core::transport::Transport;
 use farjump_loader::{CodeKey, LinkedImage};
 use farjump_os::Owner;
 
-pub use builder::TargetBuilder;
 use crate::serve::epoll::{Event, Watch};
 use crate::serve::forward::{Choices, Forwards};
 use crate::serve::handlers::Handlers;
@@ -39,8 +38,9 @@ use crate::serve::scratch::Scratch;
 use crate::serve::session::{Host, Session, Shared};
 use crate::serve::sessions::Sessions;
 use crate::serve::settings::Settings;
-use store_work::StoreWork;
 use crate::serve::target_args::TargetArgs;
+pub use builder::TargetBuilder;
+use store_work::StoreWork;
 pub use thread::{Stopper, TargetThread};
 
 use crate::executor::{Executor, Export, ExportFn};
@@ -84,7 +84,7 @@ pub struct Target<'a> {
     /// Counts readings of the clock.
     rounds: u8,
     /// Polls until the target next queries the system for sessions with events.
-    polls_to_ask: u32,
+    polls_to_query: u32,
     sessions: Sessions<Session>,
     settings: Settings,
     /// Time of the last query to the system for events; `None` if one is due now.
@@ -172,15 +172,15 @@ impl<'a> Target<'a> {
         let (mut executor, forwards) = (executor, Forwards::new(choices));
         forwards.admit(executor.forwarding());
         let mut sessions = Sessions::new();
-        if settings.tells_callers {
+        if settings.exposes_callers {
             sessions.poll_in_turn();
-            executor.tell_callers();
+            executor.expose_callers();
         }
         Ok(Target {
             sessions,
             shared: Shared {
                 executor,
-                host: settings.tells_callers.then(Host::default),
+                host: settings.exposes_callers.then(Host::default),
                 handlers: Box::new(handlers),
                 stall_timeout: settings.stall_timeout,
                 scratch: Scratch::default(),
@@ -193,7 +193,7 @@ impl<'a> Target<'a> {
             settings,
             polls: 0,
             rounds: 0,
-            polls_to_ask: 0,
+            polls_to_query: 0,
             idle: Idle::default(),
             last_control: None,
             deaf_until: None,

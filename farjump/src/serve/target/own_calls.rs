@@ -5,12 +5,12 @@ use std::sync::Arc;
 use farjump_control::{RefusalCause, plain};
 use farjump_loader::{Domain, LinkedImage};
 
-use crate::serve::Target;
-use crate::serve::forward::{Caller, Outcome, Returned};
-use crate::serve::session::{Session, Shared};
 use crate::executor::{Callable, Chosen, Ended, Executor, OwnCode, Unbound, refused, running};
 use crate::link::{CANARY_LEN, ReplyBytes, run_payload_init};
 use crate::principals::Principal;
+use crate::serve::Target;
+use crate::serve::forward::{Caller, Outcome, Returned};
+use crate::serve::session::{Session, Shared};
 #[cfg(doc)]
 use crate::{CallError, ForwardLimits};
 use crate::{Error, Refusal, Reply, ServeError};

@@ -3,18 +3,18 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use crate::serve::epoll::{Event, Events};
-use crate::serve::session::{End, Session, Shared, Stop};
-use crate::serve::{Idle, Target};
 use super::own_calls;
 use crate::Error;
 use crate::executor::{Executor, LastCall, Unbound};
 use crate::link::Wanted;
+use crate::serve::epoll::{Event, Events};
+use crate::serve::session::{End, Session, Shared, Stop};
+use crate::serve::{Idle, Target};
 
 /// Polls between queries to the system for sessions with events. The first number applies where it reports all
 /// sessions, so that polling one is a system call too. The second applies where polling one of the others may cost
 /// little.
-const POLLS_TO_ASK: (u32, u32) = (4, 128);
+const POLLS_TO_QUERY: (u32, u32) = (4, 128);
 /// Polls between readings of the clock: after so many the counter of polls is 0 again.
 const POLLS_TO_CLOCK: u32 = 1 << u8::BITS;
 /// Readings of the clock after which a source that has brought nothing counts as idle, and between the tasks for
@@ -71,7 +71,7 @@ impl Target<'_> {
     /// Returns the last call, of a source or of the program. This is for programs that report long calls. `None` before
     /// the first call, for code that has been dropped since, and in targets without
     /// [`TargetBuilder::crash_report`](crate::TargetBuilder::crash_report), which do not list code by its address. Its
-    /// caller is known with [`TargetBuilder::tell_callers`](crate::TargetBuilder::tell_callers).
+    /// caller is known with [`TargetBuilder::expose_callers`](crate::TargetBuilder::expose_callers).
     pub fn last_call(&self) -> Option<LastCall> {
         self.shared.executor.last_call()
     }
@@ -100,7 +100,7 @@ impl Target<'_> {
                 index += 1;
             }
         }
-        if self.shared.forwards.let_held_go() {
+        if self.shared.forwards.release_outcomes() {
             self.hand_over_outcomes();
         }
     }
@@ -168,9 +168,9 @@ impl Target<'_> {
     #[inline(never)]
     fn poll_due(&mut self) -> Result<usize, Box<Error>> {
         if self.sessions.polled() != self.sessions.len() {
-            match self.polls_to_ask.checked_sub(1) {
-                Some(polls) => self.polls_to_ask = polls,
-                None => self.ask_of_told()?,
+            match self.polls_to_query.checked_sub(1) {
+                Some(polls) => self.polls_to_query = polls,
+                None => self.query_reported()?,
             }
         }
         let due = self.sessions.due();
@@ -201,23 +201,23 @@ impl Target<'_> {
 
     /// Queries the system for reported sessions that have brought frames, and makes those busy.
     #[inline(never)]
-    pub(in crate::serve) fn ask_of_told(&mut self) -> Result<(), Error> {
+    pub(in crate::serve) fn query_reported(&mut self) -> Result<(), Error> {
         // Often enough that busy sessions do not hold up those that are reported.
-        let polls = match self.sessions.are_all_told() {
-            true => POLLS_TO_ASK.0,
-            false => (POLLS_TO_ASK.1 / self.sessions.busy().max(1) as u32).max(POLLS_TO_ASK.0),
+        let polls = match self.sessions.are_all_reported() {
+            true => POLLS_TO_QUERY.0,
+            false => (POLLS_TO_QUERY.1 / self.sessions.busy().max(1) as u32).max(POLLS_TO_QUERY.0),
         };
-        self.polls_to_ask = polls - 1;
+        self.polls_to_query = polls - 1;
         let events = self.watch.wait(Duration::ZERO)?;
         if events.iter().all(|event| matches!(event, Event::Doorbell(_))) {
-            events.iter().for_each(|event| self.heed(event));
+            events.iter().for_each(|event| self.handle_event(event));
             return Ok(());
         }
         self.serve(&events)
     }
 
     /// Handles an event of a session that the system reports.
-    pub(in crate::serve) fn heed(&mut self, event: Event) {
+    pub(in crate::serve) fn handle_event(&mut self, event: Event) {
         let Event::Doorbell(id) = event else { return };
         self.idle.naps = 0;
         // The next poll that covers all sessions finds the events of the others.
@@ -349,7 +349,7 @@ impl Target<'_> {
                     }
                 }
                 // `run` checks for the stop itself.
-                Event::Doorbell(_) => self.heed(event),
+                Event::Doorbell(_) => self.handle_event(event),
                 Event::Handshake => self.shared.forwards.connected(),
                 Event::Peer(number) => {
                     self.idle.naps = 0;
@@ -359,7 +359,7 @@ impl Target<'_> {
                     #[cfg(feature = "bitcode")]
                     self.take_compiled()?;
                 }
-                Event::Store => self.heed_bell(),
+                Event::Store => self.handle_bell(),
                 Event::Stop => {}
             }
         }
@@ -372,7 +372,7 @@ impl Target<'_> {
         for id in late {
             self.advance(id);
         }
-        self.drop_late_askers(now);
+        self.drop_late_requesters(now);
         self.end_late(now);
         self.rewatch()
     }
@@ -404,7 +404,7 @@ impl Target<'_> {
         }
         let unsent = self.shared.forwards.take_unsent();
         for (session, wanted) in unsent {
-            self.ask_source(session, wanted);
+            self.request_from_source(session, wanted);
         }
         self.hand_over_outcomes();
     }
@@ -462,13 +462,15 @@ impl Target<'_> {
 
     /// Requests an image for another machine, or the manifest, from a source.
     #[cold]
-    fn ask_source(&mut self, session: u64, wanted: Wanted) {
+    fn request_from_source(&mut self, session: u64, wanted: Wanted) {
         match self.sessions.iter().position(|one| one.id == session) {
-            Some(index) => match self.with_session(index, |session, shared| session.ask(wanted, shared)) {
-                Ok(()) => self.sessions.make_busy(index),
-                Err(end) => self.end(index, end),
-            },
-            None => self.shared.forwards.go_without(session, wanted, "its source is gone"),
+            Some(index) => {
+                match self.with_session(index, |session, shared| session.request_wanted(wanted, shared)) {
+                    Ok(()) => self.sessions.make_busy(index),
+                    Err(end) => self.end(index, end),
+                }
+            }
+            None => self.shared.forwards.note_unserved(session, wanted, "its source is gone"),
         }
     }
 

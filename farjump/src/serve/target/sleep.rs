@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use farjump_control::KeyFile;
 use farjump_core::wait::{AwaitedWord, Turn, Waiter};
 
-use crate::serve::Target;
-use crate::serve::session::Session;
 #[cfg(doc)]
 use super::thread::Stopper;
 use crate::Error;
+use crate::serve::Target;
+use crate::serve::session::Session;
 use crate::wait::{LONGEST_SLEEP, Rest, TURNS_TO_YIELD, may_share, processor};
 
 /// Turns that waited for an event after which a target does its periodic work: each may take a tenth of a millisecond.
@@ -94,7 +94,7 @@ impl Target<'_> {
     /// As [`Target::poll`].
     pub fn arm(&mut self) -> Result<Option<Duration>, Error> {
         self.check_process()?;
-        if self.shared.executor.objects().is_some_and(|objects| objects.go_on()) {
+        if self.shared.executor.objects().is_some_and(|objects| objects.continue_work()) {
             return Ok(None);
         }
         let mut longest = LONGEST_SLEEP;
@@ -153,7 +153,7 @@ impl Target<'_> {
         }
         self.sessions.sweep();
         // The next poll first queries which of the idle ones have signalled.
-        self.polls_to_ask = 0;
+        self.polls_to_query = 0;
         // The next poll does all periodic work.
         (self.polls, self.rounds, self.last_control) = (u8::MAX, u8::MAX, None);
         self.shared.forwards.disarm();

@@ -2,8 +2,8 @@
 
 use farjump_control::{AdminConnection, AdminResponse, MAX_LISTED, ObjectListing};
 
-use crate::serve::Target;
 use crate::objects::{Bell, FIRST_PAGE};
+use crate::serve::Target;
 
 /// The remaining work.
 #[derive(Default)]
@@ -50,12 +50,12 @@ impl Target<'_> {
     }
 
     /// Repeats the postponed requests, because the store's bell has rung.
-    pub(in crate::serve) fn heed_bell(&mut self) {
+    pub(in crate::serve) fn handle_bell(&mut self) {
         // Before sessions compare the count: a later ring wakes again.
         self.shared.executor.bell().into_iter().for_each(Bell::silence);
         self.idle.naps = 0;
         self.wake_store();
-        self.shared.forwards.store_rang();
+        self.shared.forwards.wake_store_calls();
         let waiting: Vec<u64> = self
             .sessions
             .iter()
@@ -74,7 +74,7 @@ impl Target<'_> {
     pub(in crate::serve) fn store_has_work(&mut self) -> bool {
         if !self.store_work.is_left()
             && let Some(objects) = self.shared.executor.objects()
-            && objects.go_on()
+            && objects.continue_work()
         {
             self.wake_store();
         }
@@ -93,7 +93,7 @@ impl Target<'_> {
     pub(in crate::serve) fn tend_store(&mut self) {
         let Some(objects) = self.shared.executor.objects() else { return };
         if self.store_work.of_sources {
-            self.store_work.of_sources = objects.go_on();
+            self.store_work.of_sources = objects.continue_work();
         }
         for mut listing in std::mem::take(&mut self.store_work.listings) {
             let Some(objects) = self.shared.executor.objects() else { return };

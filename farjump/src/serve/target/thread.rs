@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::serve::Target;
 use crate::error::system;
+use crate::serve::Target;
 use crate::{Error, SystemError, SystemOperation};
 
 /// Stops a target's [`Target::run`], even if it sleeps. May be cloned, sent to other threads and used in a

@@ -2,8 +2,8 @@
 
 use farjump_core::wait::{Turn, Waiter};
 
-use crate::serve::Target;
 use crate::Error;
+use crate::serve::Target;
 use crate::tokio::Sleeper;
 use crate::wait::TURNS_TO_YIELD;
 

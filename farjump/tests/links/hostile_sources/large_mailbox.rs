@@ -12,7 +12,7 @@ use farjump_transports::shm::Shm;
 use super::Fixture;
 use crate::support::{Pair, Place, library, meanwhile};
 
-fn ask(hostile: &mut RawSource, frame: u64, payload: u64) {
+fn request_large(hostile: &mut RawSource, frame: u64, payload: u64) {
     hostile.say(&Message::LargeRequest { frame, payload });
 }
 
@@ -22,7 +22,7 @@ fn accept(hostile: &mut RawSource, change: impl FnOnce(&mut EndpointInfo)) -> Se
     let own = SecondEndpoint::open(&mut Shm::new(), &request).unwrap();
     own.with_info(|mut end, descriptors| {
         change(&mut end);
-        hostile.control.send(&Message::LargeAccept { end }, descriptors).unwrap();
+        hostile.control.send(&Message::LargeAccept { endpoint }, descriptors).unwrap();
     });
     own
 }
@@ -35,13 +35,13 @@ fn requests_for_impossible_frame_lengths_are_declined_and_the_link_continues() {
     let cases =
         [(u64::MAX, 0), (u64::MAX, u64::MAX), (0, u64::MAX), (0, limit + 1), (1 << 31, limit), (1 << 30, 0)];
     for (frame, payload) in cases {
-        ask(&mut hostile, frame, payload);
+        request_large(&mut hostile, frame, payload);
         let (cause, text) = hostile.decline();
         let named = if payload > limit { payload } else { frame };
         assert!(cause == RefusalCause::TooLarge && text.contains(&named.to_string()), "{cause}: {text}");
     }
     // A frame of length 0 is as good as any other.
-    ask(&mut hostile, 0, 0);
+    request_large(&mut hostile, 0, 0);
     assert!(hostile.offer().max_frame > 0);
     hostile.say(&Message::LargeRelease);
     hostile.send_plan(&call(), b"no hard feelings");
@@ -57,7 +57,7 @@ fn repeated_requests_yield_at_most_one_large_mailbox_a_second() {
     let begun = Instant::now();
     let (mut offers, mut declined) = (0, 0);
     for _ in 0..200 {
-        ask(&mut hostile, 100_000, 90_000);
+        request_large(&mut hostile, 100_000, 90_000);
         match hostile.message() {
             Some(Message::LargeOffer { .. }) => {
                 offers += 1;
@@ -80,7 +80,7 @@ fn repeated_requests_yield_at_most_one_large_mailbox_a_second() {
 fn a_large_mailbox_not_accepted_in_time_lapses_and_the_link_continues() {
     let mut fixture = Fixture::new();
     let mut hostile = fixture.hostile();
-    ask(&mut hostile, 100_000, 90_000);
+    request_large(&mut hostile, 100_000, 90_000);
     hostile.offer();
     while !fixture.refusals.all().iter().any(|text| text.contains("did not accept it in time")) {
         fixture.serves_on();
@@ -90,7 +90,7 @@ fn a_large_mailbox_not_accepted_in_time_lapses_and_the_link_continues() {
     assert_eq!(hostile.reply(), b"slow");
     accept(&mut hostile, |_| ());
     assert_eq!(hostile.decline().0, RefusalCause::Stalled);
-    ask(&mut hostile, 100_000, 90_000);
+    request_large(&mut hostile, 100_000, 90_000);
     hostile.offer();
     let _end = accept(&mut hostile, |_| ());
     assert!(matches!(hostile.message(), Some(Message::Go)));
@@ -110,19 +110,19 @@ fn unexpected_or_invalid_large_mailbox_messages_cut_the_link() {
     fixture.cuts(hostile, "that it does not have", "giving back nothing");
 
     let mut hostile = fixture.hostile();
-    ask(&mut hostile, 100_000, 90_000);
-    ask(&mut hostile, 200_000, 90_000);
+    request_large(&mut hostile, 100_000, 90_000);
+    request_large(&mut hostile, 200_000, 90_000);
     hostile.offer();
     fixture.cuts(hostile, "while it was offered another", "asking before it has answered");
 
     let mut hostile = fixture.hostile();
-    ask(&mut hostile, 100_000, 90_000);
+    request_large(&mut hostile, 100_000, 90_000);
     hostile.offer();
     accept(&mut hostile, |end| end.region_len = 1 << 40);
     fixture.cuts(hostile, "region", "an end that is not as long as it says");
 
     let mut hostile = fixture.hostile();
-    ask(&mut hostile, 100_000, 90_000);
+    request_large(&mut hostile, 100_000, 90_000);
     hostile.offer();
     accept(&mut hostile, |end| end.transport = "carrier-pigeon".into());
     fixture.cuts(hostile, "carrier-pigeon", "an end of another transport");
@@ -137,7 +137,7 @@ fn a_switch_that_leads_nowhere_cuts_the_link() {
     fixture.cuts(hostile, "large mailbox that the link does not have", "no mailbox");
 
     let mut hostile = fixture.hostile();
-    ask(&mut hostile, 100_000, 90_000);
+    request_large(&mut hostile, 100_000, 90_000);
     hostile.offer();
     let _end = accept(&mut hostile, |_| ());
     assert!(matches!(hostile.message(), Some(Message::Go)));

@@ -12,7 +12,7 @@ use super::Fixture;
 use crate::support::{image_of, library, words};
 
 /// The id of code that no source has.
-const NOBODYS: CodeId = CodeId([0x77; 16]);
+const UNKNOWN_CODE: CodeId = CodeId([0x77; 16]);
 const LARGE: u64 = 100_000;
 
 /// A call of code at an index without another binding.
@@ -38,7 +38,7 @@ fn with_mirror() -> Fixture {
 }
 
 /// Checks that the next reply is to this call: a rewritten frame that ran would have replied before.
-fn goes_on(hostile: &mut RawSource) {
+fn check_next_reply(hostile: &mut RawSource) {
     hostile.send_plan(&Plan { token: 99, ..call() }, b"honest again");
     assert_eq!(hostile.reply_and_token(), (99, b"honest again".to_vec()));
 }
@@ -57,21 +57,21 @@ fn a_rewritten_switch_runs_nothing_when_its_frames_code_is_missing() {
             let other = match other {
                 0 => call_local("mirror", epoch),
                 1 => call_code("tally", &image, code_id(&image), epoch),
-                2 => call_id("mirror", NOBODYS, epoch),
+                2 => call_id("mirror", UNKNOWN_CODE, epoch),
                 3 => call(),
                 4 => Plan { kind: Kind::Flush, ..call() },
                 5 => Plan { kind: Kind::CallBatch, wants_reply: false, ..call() },
                 _ => Plan { kind: Kind::Skip, ..call() },
             };
             let mailbox = RawLargeMailbox::open(&mut hostile, LARGE);
-            mailbox.place(&missing("mirror", NOBODYS, epoch), &vec![5; waiting]);
+            mailbox.place(&missing("mirror", UNKNOWN_CODE, epoch), &vec![5; waiting]);
             hostile.send_plan(&large(), b"");
-            assert_eq!(hostile.requested_code(), NOBODYS);
+            assert_eq!(hostile.requested_code(), UNKNOWN_CODE);
             rewrite(&hostile, LINE, &other, &vec![6; written]);
             fixture.serves_on();
-            has_none(&mut hostile, NOBODYS);
+            has_none(&mut hostile, UNKNOWN_CODE);
             fixture.refuses(&mut hostile, RefusalCause::CodeMissing, "did not send it", "what waited");
-            goes_on(&mut hostile);
+            check_next_reply(&mut hostile);
         }
     }
     // Only the echoes and the honest source's calls ran.
@@ -94,7 +94,7 @@ fn a_switch_rewritten_before_the_code_comes_runs_what_it_stood_for() {
     mailbox.write(8, &[0xff; 120]);
     hostile.send_code(id, &tally);
     assert_eq!(hostile.reply_and_token(), (7, 1_u64.to_ne_bytes().to_vec()), "the first call of a tally");
-    goes_on(&mut hostile);
+    check_next_reply(&mut hostile);
     assert_eq!(fixture.end().refusals(), 0);
 }
 
@@ -118,7 +118,7 @@ fn a_frame_rewritten_while_it_waits_for_code_runs_as_sent() {
     }
     let (token, reply) = hostile.reply_and_token();
     assert_eq!((token, reply.len()), (7, payload.len()), "the length that was sent");
-    goes_on(&mut hostile);
+    check_next_reply(&mut hostile);
     assert_eq!(fixture.end().refusals(), 0);
 }
 
@@ -134,7 +134,7 @@ fn a_switch_stands_for_its_frame_from_when_it_was_seen_on() {
     fixture.serves_on();
     mailbox.place(&call(), b"as announced");
     assert_eq!(hostile.reply_and_token(), (7, b"as announced".to_vec()));
-    goes_on(&mut hostile);
+    check_next_reply(&mut hostile);
     assert_eq!(fixture.end().refusals(), 0);
 }
 
@@ -144,9 +144,9 @@ fn a_switch_rewritten_by_a_source_that_goes_then_runs_nothing() {
     for other in ["mirror", "echo"] {
         let mut hostile = fixture.hostile();
         let mailbox = RawLargeMailbox::open(&mut hostile, LARGE);
-        mailbox.place(&missing("mirror", NOBODYS, hostile.epoch), &[5; 16]);
+        mailbox.place(&missing("mirror", UNKNOWN_CODE, hostile.epoch), &[5; 16]);
         hostile.send_plan(&large(), b"");
-        assert_eq!(hostile.requested_code(), NOBODYS);
+        assert_eq!(hostile.requested_code(), UNKNOWN_CODE);
         match other {
             "mirror" => rewrite(&hostile, LINE, &call_local("mirror", hostile.epoch), &[6; 1000]),
             _ => rewrite(&hostile, LINE, &call(), &[6; 1000]),
@@ -168,9 +168,9 @@ fn releasing_or_replacing_a_large_mailbox_in_use_cuts_the_link() {
     for message in [Message::LargeRelease, Message::LargeRequest { frame: 2 * LARGE, payload: LARGE }] {
         let mut hostile = fixture.hostile();
         let mailbox = RawLargeMailbox::open(&mut hostile, LARGE);
-        mailbox.place(&missing("tally", NOBODYS, hostile.epoch), b"");
+        mailbox.place(&missing("tally", UNKNOWN_CODE, hostile.epoch), b"");
         hostile.send_plan(&large(), b"");
-        assert_eq!(hostile.requested_code(), NOBODYS);
+        assert_eq!(hostile.requested_code(), UNKNOWN_CODE);
         // The target uses its copy of the frame, not the present contents of the first mailbox.
         rewrite(&hostile, LINE, &call(), b"");
         hostile.say(&message);

@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::ptr::NonNull;
 
 use farjump_core::transport::{
-    Address, Cause, Endpoint, Messages, OpenRequest, Secret, Side, Stream, Transport, TransportError,
+    Address, Cause, Endpoint, Messages, OpenRequest, Secret, Stream, StreamRole, Transport, TransportError,
 };
 use farjump_transports::tcp::Tcp;
 
@@ -56,8 +56,8 @@ enum Seal {
     ChaCha,
 }
 
-/// The endpoint `side` of a link with this window and its peer's, on a socket; and the other end of the socket.
-fn end(seal: Seal, side: Side, window: usize, peers: usize) -> (Box<dyn Messages>, UnixStream) {
+/// The endpoint `role` of a link with this window and its peer's, on a socket; and the other end of the socket.
+fn endpoint(seal: Seal, role: StreamRole, window: usize, peers: usize) -> (Box<dyn Messages>, UnixStream) {
     let (own, other) = UnixStream::pair().expect("a pair of sockets");
     other.set_nonblocking(true).expect("a socket that does not block");
     let own_end = Tcp::new().open(&OpenRequest::new(window, MAX_FRAME)).expect("an end");
@@ -68,7 +68,7 @@ fn end(seal: Seal, side: Side, window: usize, peers: usize) -> (Box<dyn Messages
         bytes[1] = 0;
     }
     let secret = (seal != Seal::Clear).then(|| Secret::from_bytes([9; Secret::LEN]));
-    let stream = Stream { descriptor: own.into(), side, token: [5; Stream::TOKEN], secret };
+    let stream = Stream { descriptor: own.into(), role, token: [5; Stream::TOKEN], secret };
     let address = Address { bytes, descriptors: Vec::new(), stream: Some(stream) };
     match own_end.connect(address, 1000).expect("a connected end") {
         Endpoint::TwoSided(end) => (end, other),
@@ -109,7 +109,7 @@ struct Middleman {
     /// Bytes of messages that the endpoint under test has sent.
     replied: u32,
     /// Messages of it that the honest endpoint has yet to receive.
-    answers: u32,
+    outstanding: u32,
     lent: Option<Lent>,
     taken: Vec<Vec<u8>>,
     ended: Option<TransportError>,
@@ -121,8 +121,8 @@ struct Middleman {
 
 impl Middleman {
     fn new(seal: Seal, window: usize, pace: usize) -> Middleman {
-        let (honest, tap) = end(seal, Side::Source, HONEST, window);
-        let (own, line) = end(seal, Side::Target, window, HONEST);
+        let (honest, tap) = endpoint(seal, StreamRole::Source, HONEST, window);
+        let (own, line) = endpoint(seal, StreamRole::Target, window, HONEST);
         Middleman {
             sealed: seal != Seal::Clear,
             window,
@@ -138,7 +138,7 @@ impl Middleman {
             reader: Reader::new(window),
             back: VecDeque::new(),
             replied: 0,
-            answers: 0,
+            outstanding: 0,
             lent: None,
             taken: Vec::new(),
             ended: None,
@@ -289,7 +289,7 @@ impl Middleman {
             }
             Ok(None) => {
                 assert!(self.lent.is_none(), "a message that is lent is gone");
-                self.own.tells_unasked()
+                self.own.wakes_unarmed()
             }
             Err(error) => {
                 assert!(self.lent.is_none(), "the end came before a message that is lent: {error}");
@@ -327,7 +327,7 @@ impl Middleman {
             Ok(()) => {
                 // A message to a closed socket is not sent, and is no error yet.
                 self.replied = self.replied.wrapping_add(len as u32);
-                self.answers += 1;
+                self.outstanding += 1;
             }
             Err(error) => assert_words(&error),
         }
@@ -353,9 +353,9 @@ impl Middleman {
                         let bytes = unsafe { std::slice::from_raw_parts(start.as_ptr(), len) };
                         assert!(bytes.iter().all(|byte| *byte == len as u8), "an answer was changed");
                         self.honest.release();
-                        self.answers -= 1;
+                        self.outstanding -= 1;
                     }
-                    Ok(None) if self.honest.tells_unasked() => break,
+                    Ok(None) if self.honest.wakes_unarmed() => break,
                     Ok(None) => {}
                     Err(error) => {
                         assert!(!self.is_honest(), "the honest end ended: {error}");
@@ -404,8 +404,8 @@ impl Middleman {
     fn end(mut self) {
         self.finish();
         if self.is_honest() {
-            while !self.honest_ended && (self.own.wants_write() || self.answers != 0) {
-                let before = self.answers;
+            while !self.honest_ended && (self.own.wants_write() || self.outstanding != 0) {
+                let before = self.outstanding;
                 let _ = self.own.progress();
                 self.back.extend(drain(&mut self.line));
                 assert!(before == 0 || !self.back.is_empty(), "{before} answers are lost");

@@ -5,7 +5,7 @@ use farjump::{Error, Link, LinkBuilder, Mode, WaitPolicy};
 use super::{Conversation, Victim};
 use crate::alongside::{PATIENCE, alongside};
 use crate::functions::honest;
-use crate::step::Way;
+use crate::step::Route;
 use crate::transports::transport;
 
 /// Words of a target that has its maximum of sources.
@@ -20,9 +20,9 @@ impl Conversation<'_> {
     fn honest_link(&self) -> LinkBuilder {
         let mut builder =
             Link::builder(&self.address).connect_timeout(PATIENCE).send_timeout(PATIENCE).program("honest");
-        if self.settings.way != Way::Shared {
-            let name = transport(self.settings.way, 0).name().to_owned();
-            builder = builder.transport(&name).with_transport(transport(self.settings.way, self.seed ^ 2));
+        if self.settings.route != Route::Shared {
+            let name = transport(self.settings.route, 0).name().to_owned();
+            builder = builder.transport(&name).with_transport(transport(self.settings.route, self.seed ^ 2));
         }
         if let Some(key) = &self.key {
             builder = builder.key(key.clone());

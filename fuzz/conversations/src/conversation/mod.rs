@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use crate::burst;
 use crate::functions::{functions, honest};
 use crate::hostile::Hostile;
-use crate::step::{Ending, HandshakeKind, Settings, Step, Way};
+use crate::step::{Ending, HandshakeKind, Route, Settings, Step};
 use crate::transports::transport;
 pub use holdings::Holdings;
 pub use outcome::Outcome;
@@ -87,7 +87,7 @@ pub fn talk_to_target(seed: u64, settings: &Settings, steps: &[Step]) -> Outcome
     let further = (0..settings.further_keys.len()).map(|at| further_key(seed, at));
     let keys = further.map(Some).chain([conversation.key.clone()]);
     let tcps = keys.map(|key| TcpOptions::default().with_key(key)).collect();
-    let mut hostile = Hostile::new(settings, address, tcps, transport(settings.way, seed ^ 1));
+    let mut hostile = Hostile::new(settings, address, tcps, transport(settings.route, seed ^ 1));
     conversation.connect_honest();
     for step in steps {
         conversation.carry_out(step, &mut hostile);
@@ -105,7 +105,7 @@ pub fn talk_to_target(seed: u64, settings: &Settings, steps: &[Step]) -> Outcome
     let (links, replies) = (hostile.links, hostile.replies);
     drop(hostile);
     conversation.honest_call(3);
-    let streams = if settings.way.is_stream() { links } else { 0 };
+    let streams = if settings.route.is_stream() { links } else { 0 };
     Outcome { links, streams, replies, ..conversation.end() }
 }
 
@@ -125,14 +125,14 @@ impl<'s> Conversation<'s> {
         let folder = TempDir::new().expect("a folder");
         let unix = |name: &str| format!("unix:{}", folder.path().join(name).display());
         let key = settings.has_key.then(|| Key::from_bytes([seed as u8; 32]));
-        let listen = if settings.way.is_tcp() { "tcp:127.0.0.1:0".to_owned() } else { unix("t.sock") };
+        let listen = if settings.route.is_tcp() { "tcp:127.0.0.1:0".to_owned() } else { unix("t.sock") };
         let counted: &'static mut u64 = Box::leak(Box::new(0));
         let mut builder = Target::listen(&listen)
             .args(counted)
             .mailbox_size(settings.mailbox)
             .arena_size(settings.arena_size)
             .store_capacity(2 * settings.arena_size, settings.images)
-            .stall_timeout(if settings.way == Way::Shared { LIMITS.0 } else { STALL })
+            .stall_timeout(if settings.route == Route::Shared { LIMITS.0 } else { STALL })
             .handshake_timeout(LIMITS.1)
             .control_interval(Duration::ZERO)
             .max_sources(settings.sources)
@@ -141,9 +141,9 @@ impl<'s> Conversation<'s> {
             .process_symbols(settings.offers.1)
             .on_refused(|_, refusal| assert!(!refusal.text.is_empty()))
             .on_peer_gone(|_, why| assert!(!why.is_empty()));
-        let name = transport(settings.way, 0).name().to_owned();
-        if settings.way != Way::Shared {
-            builder = builder.transport(&name).with_transport(transport(settings.way, seed));
+        let name = transport(settings.route, 0).name().to_owned();
+        if settings.route != Route::Shared {
+            builder = builder.transport(&name).with_transport(transport(settings.route, seed));
         }
         if settings.offers.0 {
             builder = builder
@@ -246,15 +246,15 @@ impl<'s> Conversation<'s> {
             Step::Return(seed) => hostile.write_return_line(seed),
             Step::Say(saying) => hostile.say(saying),
             Step::SayWith(kind, seed) => hostile.say_with(kind, seed),
-            Step::Ask(kind) => {
+            Step::Admin(kind) => {
                 let asked = &*hostile;
                 let asked = asked.request(kind);
                 match self.meanwhile(asked) {
-                    Ok(replied) => self.outcome.answers += u64::from(replied),
+                    Ok(replied) => self.outcome.responses += u64::from(replied),
                     Err(what) => panic!("{what}"),
                 }
             }
-            Step::OddAsk(seed) => hostile.odd_ask(seed),
+            Step::OddAdmin(seed) => hostile.odd_admin_request(seed),
             Step::Honest(how) => self.honest_works(how),
             Step::HonestAgain => {
                 self.link = None;

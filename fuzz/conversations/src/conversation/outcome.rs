@@ -18,7 +18,7 @@ pub struct Outcome {
     /// Images that the target placed.
     pub placed: u64,
     /// Admin requests that the target responded to.
-    pub answers: u64,
+    pub responses: u64,
     /// Messages of bursts that the target took.
     pub taken: u64,
     /// Bytes of bursts that the target checksummed.
@@ -41,7 +41,7 @@ impl Outcome {
             refused: self.refused + other.refused,
             honest: self.honest + other.honest,
             placed: self.placed + other.placed,
-            answers: self.answers + other.answers,
+            responses: self.responses + other.responses,
             taken: self.taken + other.taken,
             summed: self.summed + other.summed,
             causes: self.causes | other.causes,

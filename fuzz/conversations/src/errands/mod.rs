@@ -6,8 +6,8 @@
 //! for the principal that sent it and for no other. It does not run when that principal has lost its right. Its reply
 //! leaves after the last release that it waits for.
 
-mod asking;
 mod ledger;
+mod requester;
 mod step;
 
 use std::fs;
@@ -20,14 +20,14 @@ use tempfile::TempDir;
 
 use crate::alongside::{PATIENCE, alongside, until};
 use crate::functions::{errand, functions};
-use asking::Asking;
 use ledger::{FORWARDER, Ledger, Tag};
+use requester::Requester;
 pub use step::{Errand, ErrandStep, SOURCES, Script};
 
 /// Turns in which no withdrawn call may run.
 const QUIET: usize = 30;
 /// Most turns for which a destination waits for a call: the call may have been dropped.
-const TURNS_TO_MEET: usize = 200;
+const MAX_CONNECT_TURNS: usize = 200;
 
 /// The result of a conversation.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,7 +39,7 @@ pub struct Outcome {
     /// Errands that were refused, dropped or lost.
     pub failed: u64,
     /// The target's messages to a destination that requested code.
-    pub answers: u64,
+    pub responses: u64,
 }
 
 /// A source of errands.
@@ -57,7 +57,7 @@ struct Source {
 struct Conversation {
     target: Target<'static>,
     next: Option<Target<'static>>,
-    asking: Option<Asking>,
+    requester: Option<Requester>,
     sources: [Source; SOURCES],
     /// The last errand, and the errands that want a reply.
     last: u32,
@@ -108,20 +108,20 @@ impl Conversation {
             let all = [Some(Rights::default()); SOURCES];
             builder = builder.key_file(Self::write_keys(&folder, all)).transport("tcp");
         }
-        let (mut next, mut asking) = (None, None);
+        let (mut next, mut requester) = (None, None);
         if script.destinations {
             let there = small(&unix("next.sock"))
                 .export("fuzz_errand", ledger::there as extern "C" fn(_, _, _) -> _)
                 .host_word(|_| FORWARDER);
             next = Some(there.build().expect("a destination"));
-            asking = Some(Asking::at(&folder.path().join("asks.sock")));
+            requester = Some(Requester::at(&folder.path().join("asks.sock")));
             builder = builder.destination("next", &unix("next.sock")).destination("asks", &unix("asks.sock"));
         }
         let target = builder.build().expect("a target");
         Conversation {
             target,
             next,
-            asking,
+            requester,
             sources: std::array::from_fn(|_| Source {
                 allowed: Some(Rights::default()),
                 ..Source::default()
@@ -155,8 +155,8 @@ impl Conversation {
             next.poll().expect("the destination works");
             next.wait(Duration::ZERO).expect("the destination waits");
         }
-        if let Some(asking) = &mut self.asking {
-            asking.turn();
+        if let Some(requester) = &mut self.requester {
+            requester.turn();
         }
         self.listen();
     }
@@ -226,7 +226,7 @@ impl Conversation {
                 (0..SOURCES).for_each(|source| self.has_ended(source));
             }
             ErrandStep::Inject(source) => self.inject(*source),
-            ErrandStep::AskForCode(which) => self.ask_for_code(*which),
+            ErrandStep::RequestCode(which) => self.request_code(*which),
         }
     }
 
@@ -334,8 +334,8 @@ impl Conversation {
     }
 
     /// Makes a destination request an image. It gets only code that calls sent to it have named.
-    fn ask_for_code(&mut self, which: u8) {
-        if self.asking.is_none() {
+    fn request_code(&mut self, which: u8) {
+        if self.requester.is_none() {
             return;
         }
         let own = errand().id();
@@ -347,23 +347,25 @@ impl Conversation {
         let mut turns = 0;
         self.until(|all| {
             turns += 1;
-            turns == TURNS_TO_MEET || all.asking.as_ref().is_some_and(Asking::is_met)
+            turns == MAX_CONNECT_TURNS || all.requester.as_ref().is_some_and(Requester::is_connected)
         });
-        let Some(asking) = self.asking.as_mut().filter(|asking| asking.is_met()) else { return };
-        asking.ask(wanted);
-        let mut answer = None;
+        let Some(requester) = self.requester.as_mut().filter(|requester| requester.is_connected()) else {
+            return;
+        };
+        requester.request(wanted);
+        let mut response = None;
         self.until(|all| {
-            answer = all.asking.as_mut().and_then(|asking| asking.answer(wanted));
-            answer.is_some()
+            response = all.requester.as_mut().and_then(|requester| requester.response(wanted));
+            response.is_some()
         });
-        let answer = answer.expect("the target answers");
-        assert!(answer != Ok(true) || wanted == own, "a destination got code that no call to it has named");
-        self.outcome.answers += u64::from(answer.is_ok());
+        let response = response.expect("the target answers");
+        assert!(response != Ok(true) || wanted == own, "a destination got code that no call to it has named");
+        self.outcome.responses += u64::from(response.is_ok());
     }
 
     /// Ends everything. All calls have an outcome, and nothing continues to run.
     fn end(mut self) -> Outcome {
-        self.asking = None;
+        self.requester = None;
         let tags: Vec<u32> = self.sources.iter().flat_map(|source| source.tags.iter().copied()).collect();
         // Calls that have come and not run yet run first.
         (0..QUIET).for_each(|_| self.turn());

@@ -42,7 +42,7 @@ pub enum ErrandStep {
     /// A source injects code that it sends to no destination.
     Inject(usize),
     /// The destination that runs nothing requests code.
-    AskForCode(u8),
+    RequestCode(u8),
 }
 
 /// A conversation.
@@ -99,7 +99,7 @@ fn step(rng: &mut Rng, destinations: bool) -> ErrandStep {
         34 | 35 => ErrandStep::Connect(source),
         36 => ErrandStep::EndLinks,
         37 => ErrandStep::Inject(source),
-        38 => ErrandStep::AskForCode(rng.u8(..)),
+        38 => ErrandStep::RequestCode(rng.u8(..)),
         _ => ErrandStep::Turns(1),
     }
 }

@@ -66,7 +66,7 @@ impl Hostile<'_> {
         }
         let (welcome, descriptors) = await_message(control, turn)?;
         let share = messages::share_of(&welcome);
-        let Message::Welcome { epoch, end: theirs, stream: offer, .. } = welcome else { return None };
+        let Message::Welcome { epoch, endpoint: theirs, stream: offer, .. } = welcome else { return None };
         let offered = offer.is_some();
         let mut streams = Streams::new(self, offer, share, kind, turn);
         let control = self.control.as_mut()?;
@@ -85,18 +85,19 @@ impl Hostile<'_> {
         let kept = &mut self.kept;
         own.with_info(|end, borrowed| match kind {
             HandshakeKind::OddEnd(seed) => {
-                let _ = control.send(&Message::Ready { end: changed(end, seed), stream: reply() }, borrowed);
+                let _ = control
+                    .send(&Message::Ready { endpoint: changed(endpoint, seed), stream: reply() }, borrowed);
             }
             HandshakeKind::OddDescriptors(seed) if control.carries_descriptors() => {
                 let odd = Odd::some(seed, end.region_len);
-                let _ = control.send(&Message::Ready { end, stream: reply() }, &odd.borrowed());
+                let _ = control.send(&Message::Ready { endpoint, stream: reply() }, &odd.borrowed());
                 kept.extend(odd.kept);
             }
             HandshakeKind::Spoilt(seed) => {
-                let bytes = messages::spoilt(&Message::Ready { end, stream: reply() }, seed);
+                let bytes = messages::spoilt(&Message::Ready { endpoint, stream: reply() }, seed);
                 messages::write(control, &bytes, borrowed);
             }
-            _ => drop(control.send(&Message::Ready { end, stream: reply() }, borrowed)),
+            _ => drop(control.send(&Message::Ready { endpoint, stream: reply() }, borrowed)),
         });
         let copies = descriptors.iter().filter_map(|descriptor| descriptor.as_fd().try_clone_to_owned().ok());
         kept.extend(copies);
@@ -124,7 +125,7 @@ impl Hostile<'_> {
         Some(HostileLink {
             wire,
             stream: copy,
-            bigger: None,
+            large: None,
             epoch,
             offer: None,
             needed: None,

@@ -53,7 +53,7 @@ pub(crate) struct HostileLink {
     pub(crate) wire: Wire,
     /// The stream that its frames travel on, if any.
     pub(crate) stream: Option<OwnedFd>,
-    bigger: Option<Wire>,
+    large: Option<Wire>,
     pub(crate) epoch: u64,
     offer: Option<(EndpointInfo, Vec<DeferredFd>)>,
     /// The code that the target waits for.
@@ -72,7 +72,7 @@ impl<'s> Hostile<'s> {
         transport: Box<dyn Transport>,
     ) -> Self {
         let opened = Opened::default();
-        let transport = if settings.way.is_stream() { opened.transport() } else { transport };
+        let transport = if settings.route.is_stream() { opened.transport() } else { transport };
         Hostile {
             settings,
             address,
@@ -101,7 +101,9 @@ impl<'s> Hostile<'s> {
             match control.recv() {
                 Ok(Some((message, descriptors))) => match (&mut self.link, message) {
                     (Some(link), Message::NeedCode { id, .. }) => link.needed = Some(CodeId(id)),
-                    (Some(link), Message::LargeOffer { end }) => link.offer = Some((end, descriptors)),
+                    (Some(link), Message::LargeOffer { endpoint }) => {
+                        link.offer = Some((endpoint, descriptors))
+                    }
                     _ => {}
                 },
                 Ok(None) => break,
@@ -117,8 +119,8 @@ impl<'s> Hostile<'s> {
             self.replies += 1;
             check(&came, self.settings);
         }
-        if let Some(bigger) = &mut link.bigger {
-            bigger.poll();
+        if let Some(large) = &mut link.large {
+            large.poll();
         }
     }
 
@@ -174,12 +176,12 @@ impl<'s> Hostile<'s> {
         };
         let payload = payload(step, name);
         let spoil = step.spoil.map(|seed| (seed, self.settings.in_place));
-        if !step.bigger {
+        if !step.large {
             link.wire.send(&plan, &payload, spoil, step.signal);
             return;
         }
-        let Some(bigger) = &mut link.bigger else { return };
-        if bigger.send(&plan, &payload, spoil, step.signal) {
+        let Some(large) = &mut link.large else { return };
+        if large.send(&plan, &payload, spoil, step.signal) {
             let switch = Plan { kind: Kind::Large, wants_reply: false, align_log2: 0, code: None, ..plan };
             link.wire.send(&switch, &[], None, step.signal);
         }
@@ -195,9 +197,9 @@ impl<'s> Hostile<'s> {
         if waiting && seed.is_multiple_of(4) {
             link.wire.rename_last(["echo", "pure", "aligned"][(seed >> 8) as usize % 3], 1000);
         } else if seed.is_multiple_of(3)
-            && let Some(bigger) = &mut link.bigger
+            && let Some(large) = &mut link.large
         {
-            bigger.rewrite(seed, waiting);
+            large.rewrite(seed, waiting);
         } else {
             link.wire.rewrite(seed, waiting);
         }
@@ -237,7 +239,7 @@ impl<'s> Hostile<'s> {
                 let image = functions()[function].image().to_vec();
                 let _ = control.send(&Message::Code { id: needed.unwrap_or(echo.id()).0, image }, &[]);
             }
-            Saying::Enlarge(frame, payload) => {
+            Saying::LargeRequest(frame, payload) => {
                 drop(control.send(&Message::LargeRequest { frame, payload }, &[]))
             }
             Saying::Accept => self.accept(None),
@@ -245,7 +247,7 @@ impl<'s> Hostile<'s> {
             Saying::Shrink => {
                 let _ = control.send(&Message::LargeRelease, &[]);
                 if let Some(link) = &mut self.link {
-                    link.bigger = None;
+                    link.large = None;
                 }
             }
             Saying::Bye => drop(control.send(&Message::Bye, &[])),
@@ -285,15 +287,17 @@ impl<'s> Hostile<'s> {
         own.with_info(|end, borrowed| match odd {
             Some(seed) if seed.is_multiple_of(2) && control.carries_descriptors() => {
                 let odd = Odd::some(seed, end.region_len);
-                let _ = control.send(&Message::LargeAccept { end }, &odd.borrowed());
+                let _ = control.send(&Message::LargeAccept { endpoint }, &odd.borrowed());
                 kept.extend(odd.kept);
             }
-            Some(seed) => drop(control.send(&Message::LargeAccept { end: changed(end, seed) }, borrowed)),
-            None => drop(control.send(&Message::LargeAccept { end }, borrowed)),
+            Some(seed) => {
+                drop(control.send(&Message::LargeAccept { endpoint: changed(endpoint, seed) }, borrowed))
+            }
+            None => drop(control.send(&Message::LargeAccept { endpoint }, borrowed)),
         });
         let Some((end, descriptors)) = link.offer.take() else { return };
         let joined = own.join(control.peer(), end, descriptors, Instant::now() + Duration::from_secs(5));
-        link.bigger = joined.ok().and_then(Wire::new);
+        link.large = joined.ok().and_then(Wire::new);
     }
 
     /// Sends a message with descriptors of any kind.
@@ -368,7 +372,7 @@ impl<'s> Hostile<'s> {
     }
 
     /// Makes a malformed or unfinished admin request, and leaves.
-    pub fn odd_ask(&mut self, seed: u64) {
+    pub fn odd_admin_request(&mut self, seed: u64) {
         let mut rng = Rng::with_seed(seed);
         let deadline = Instant::now() + Duration::from_secs(5);
         let Ok(mut control) = Control::connect_with(&self.address, &self.tcps[0], deadline) else { return };

@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 
-use farjump_control::{Control, Message, OPENING_LEN, PeerAddress, Share, StreamAnswer, StreamOffer};
-use farjump_core::transport::{Secret, Side, Stream};
+use farjump_control::{Control, Message, OPENING_LEN, PeerAddress, Share, StreamAccept, StreamOffer};
+use farjump_core::transport::{Secret, Stream, StreamRole};
 use farjump_fixtures::by_hand::{cpu, opening};
 use fastrand::Rng;
 
@@ -129,9 +129,9 @@ impl Streams {
     }
 
     /// The part of Ready about the stream.
-    pub(crate) fn reply(&self) -> Option<StreamAnswer> {
+    pub(crate) fn reply(&self) -> Option<StreamAccept> {
         let share = Share::from_bytes(&[OWN_SHARE; Share::LEN]);
-        self.offer.is_some().then_some(StreamAnswer { share, clear: false })
+        self.offer.is_some().then_some(StreamAccept { share, clear: false })
     }
 
     /// Opens the streams after Ready. Returns the link's stream, with a copy of it, if there is one.
@@ -163,7 +163,7 @@ impl Streams {
             secret[..Share::LEN].copy_from_slice(&share);
             Secret::from_bytes(secret)
         });
-        (Some(Stream { descriptor, side: Side::Source, token, secret }), copy)
+        (Some(Stream { descriptor, role: StreamRole::Source, token, secret }), copy)
     }
 
     /// Opens the streams after the link is made.

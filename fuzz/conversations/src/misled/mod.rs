@@ -22,7 +22,7 @@ use crate::descriptors::Odd;
 use crate::functions::functions;
 use crate::hostile::changed;
 use crate::messages;
-use crate::step::{HandshakeKind, Signal, Way, any_handshake};
+use crate::step::{HandshakeKind, Route, Signal, any_handshake};
 use crate::transports::transport;
 use crate::wire::Wire;
 use source::Source;
@@ -34,7 +34,7 @@ const CONNECTING: Duration = Duration::from_millis(300);
 #[derive(Clone, Copy, Debug)]
 pub enum Turn {
     /// Replies to everything properly.
-    Answers,
+    RepliesToAll,
     /// Replies to the last call, or another, with something.
     Replies(u64),
     /// Sends a frame of a kind that targets do not send.
@@ -69,7 +69,7 @@ pub enum Turn {
 #[derive(Clone, Debug)]
 pub struct Script {
     /// The path between source and target.
-    pub way: Way,
+    pub route: Route,
     /// The handshakes with sources, one after the other.
     pub handshakes: Vec<HandshakeKind>,
     /// The actions of the hostile target.
@@ -84,9 +84,9 @@ impl Script {
         let kind = |rng: &mut Rng| if rng.u8(..3) == 0 { any_handshake(rng) } else { HandshakeKind::Proper };
         Script {
             // A hostile target has no streams.
-            way: match Way::any(rng) {
-                Way::Stream(_) => Way::Messages,
-                way => way,
+            route: match Route::any(rng) {
+                Route::Stream(_) => Route::Messages,
+                route => route,
             },
             handshakes: (0..4).map(|_| kind(rng)).collect(),
             turns: (0..rng.usize(10..60)).map(|_| turn(rng)).collect(),
@@ -97,7 +97,7 @@ impl Script {
 
 fn turn(rng: &mut Rng) -> Turn {
     match rng.u8(..40) {
-        0..14 => Turn::Answers,
+        0..14 => Turn::RepliesToAll,
         14..18 => Turn::Replies(rng.u64(..)),
         18 | 19 => Turn::Frame(rng.u64(..)),
         20..23 => Turn::Refuses(rng.u64(..)),
@@ -121,9 +121,9 @@ fn turn(rng: &mut Rng) -> Turn {
 /// When a guarantee is broken.
 pub fn talk_to_source(seed: u64, script: &Script) -> (u64, u64) {
     let folder = TempDir::new().expect("a folder");
-    let key = (script.way.is_tcp() && !seed.is_multiple_of(3)).then(|| Key::from_bytes([seed as u8; 32]));
+    let key = (script.route.is_tcp() && !seed.is_multiple_of(3)).then(|| Key::from_bytes([seed as u8; 32]));
     let tcp = TcpOptions::default().with_key(key.clone());
-    let listen = match script.way.is_tcp() {
+    let listen = match script.route.is_tcp() {
         true => "tcp:127.0.0.1:0".to_owned(),
         false => format!("unix:{}", folder.path().join("t.sock").display()),
     };
@@ -157,7 +157,7 @@ struct Liar<'s> {
     transport: Box<dyn Transport>,
     control: Option<Control>,
     wire: Option<Wire>,
-    bigger: Option<Wire>,
+    large: Option<Wire>,
     offered: Option<SecondEndpoint>,
     /// Calls that wait for a reply: token and payload.
     due: Vec<(u32, Vec<u8>)>,
@@ -171,10 +171,10 @@ impl<'s> Liar<'s> {
         Liar {
             listener,
             script,
-            transport: transport(script.way, seed ^ 3),
+            transport: transport(script.route, seed ^ 3),
             control: None,
             wire: None,
-            bigger: None,
+            large: None,
             offered: None,
             due: Vec::new(),
             last: 0,
@@ -201,7 +201,7 @@ impl<'s> Liar<'s> {
     /// Performs the handshake with a connected source. Returns `false` if there is none.
     fn connects(&mut self) -> bool {
         let Ok(Some(control)) = self.listener.accept() else { return false };
-        (self.wire, self.bigger, self.offered) = (None, None, None);
+        (self.wire, self.large, self.offered) = (None, None, None);
         self.due.clear();
         self.kept.clear();
         self.control = Some(control);
@@ -266,7 +266,7 @@ impl<'s> Liar<'s> {
             return None;
         }
         let (ready, descriptors) = await_message(control)?;
-        let Message::Ready { end, .. } = ready else { return None };
+        let Message::Ready { endpoint, .. } = ready else { return None };
         let joined = own.join(control.peer(), end, descriptors, Instant::now() + CONNECTING).ok()?;
         self.wire = Some(Wire::new(joined)?);
         let _ = control.send(&Message::Go, &[]);
@@ -278,12 +278,12 @@ impl<'s> Liar<'s> {
         let Some(control) = &mut self.control else { return };
         loop {
             match control.recv() {
-                Ok(Some((Message::LargeAccept { end }, descriptors))) => {
+                Ok(Some((Message::LargeAccept { endpoint }, descriptors))) => {
                     let until = Instant::now() + CONNECTING;
                     let peer = control.peer().clone();
                     let joined =
                         self.offered.take().and_then(|own| own.join(&peer, end, descriptors, until).ok());
-                    self.bigger = joined.and_then(Wire::new);
+                    self.large = joined.and_then(Wire::new);
                     let _ = control.send(&Message::Go, &[]);
                 }
                 Ok(Some((Message::LargeRequest { .. }, _))) if self.offered.is_none() => {
@@ -300,7 +300,7 @@ impl<'s> Liar<'s> {
                 }
             }
         }
-        for wire in [&mut self.wire, &mut self.bigger].into_iter().flatten() {
+        for wire in [&mut self.wire, &mut self.large].into_iter().flatten() {
             for came in wire.poll() {
                 self.last = came.header.token;
                 if came.header.flags.contains(farjump_core::frame::Flags::WANTS_REPLY) {
@@ -316,17 +316,17 @@ impl<'s> Liar<'s> {
         let Ok(own) = SecondEndpoint::open(self.transport.as_mut(), &request) else { return };
         let kept = &mut self.kept;
         own.with_info(|end, borrowed| match seed % 4 {
-            1 => drop(control.send(&Message::LargeOffer { end: changed(end, seed) }, borrowed)),
+            1 => drop(control.send(&Message::LargeOffer { endpoint: changed(endpoint, seed) }, borrowed)),
             2 if control.carries_descriptors() => {
                 let odd = Odd::some(seed, end.region_len);
-                let _ = control.send(&Message::LargeOffer { end }, &odd.borrowed());
+                let _ = control.send(&Message::LargeOffer { endpoint }, &odd.borrowed());
                 kept.extend(odd.kept);
             }
             3 => {
                 let text = "not now".to_owned();
                 let _ = control.send(&Message::LargeDecline { cause: RefusalCause::OutOfMemory, text }, &[]);
             }
-            _ => drop(control.send(&Message::LargeOffer { end }, borrowed)),
+            _ => drop(control.send(&Message::LargeOffer { endpoint }, borrowed)),
         });
         self.offered = Some(own);
         if let Some(wire) = &mut self.wire {
@@ -338,7 +338,7 @@ impl<'s> Liar<'s> {
         let (Some(control), Some(wire)) = (&mut self.control, &mut self.wire) else { return };
         let echo = &functions()[0];
         match turn {
-            Turn::Answers => {
+            Turn::RepliesToAll => {
                 for (token, payload) in self.due.drain(..) {
                     wire.send(&reply_plan(token, 0), &payload, None, Signal::Due);
                 }

@@ -8,7 +8,7 @@ use farjump_control::Key;
 
 use super::{CONNECTING, Script};
 use crate::functions::functions;
-use crate::step::Way;
+use crate::step::Route;
 use crate::transports::transport;
 
 /// Timeout of each wait of the source.
@@ -48,8 +48,8 @@ impl Source<'_> {
             .on_refused(|refusal| assert!(!refusal.text.chars().any(char::is_control)))
             .on_peer_gone(|why| assert!(!why.is_empty()))
             .on_code_missing(|name| assert!(!name.is_empty()));
-        if self.script.way != Way::Shared {
-            let transport = transport(self.script.way, self.seed);
+        if self.script.route != Route::Shared {
+            let transport = transport(self.script.route, self.seed);
             builder = builder.transport(transport.name()).with_transport(transport);
         }
         if let Some(key) = &self.key {

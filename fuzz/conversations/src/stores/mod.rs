@@ -153,7 +153,7 @@ impl Conversation {
 
     /// Sends a request of a source, and returns the reply. Returns `None` if there is no link, or the link has no
     /// credit.
-    fn ask(&mut self, peer: usize, request: &[u8]) -> Option<Vec<u8>> {
+    fn request(&mut self, peer: usize, request: &[u8]) -> Option<Vec<u8>> {
         self.connect(peer);
         let link = self.peers[peer].as_ref()?.link.as_ref()?;
         let number = link.try_inject(&self.library, request).ok()?.into_raw();

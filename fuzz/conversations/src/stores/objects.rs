@@ -15,7 +15,7 @@ const RACES: usize = 3;
 impl Conversation {
     pub(super) fn put(&mut self, peer: usize, len: usize) {
         let word = self.next_word();
-        let Some(reply) = self.ask(peer, &requests::put(&contents(word, len))) else { return };
+        let Some(reply) = self.request(peer, &requests::put(&contents(word, len))) else { return };
         let mut fields = Reply(&reply[1..]);
         match reply[0] {
             DONE => self.add(fields.u64(), fields.key(), len as u64, word),
@@ -25,7 +25,7 @@ impl Conversation {
 
     pub(super) fn allocate(&mut self, peer: usize, len: usize) {
         let word = self.next_word();
-        let Some(reply) = self.ask(peer, &requests::allocate(len as u64)) else { return };
+        let Some(reply) = self.request(peer, &requests::allocate(len as u64)) else { return };
         let mut fields = Reply(&reply[1..]);
         match reply[0] {
             DONE => {
@@ -53,7 +53,7 @@ impl Conversation {
     pub(super) fn commit(&mut self, peer: usize, which: usize) {
         let Some(block) = self.take(peer, which, true) else { return };
         self.memory.write(&block);
-        let reply = self.ask(peer, &requests::commit(block.number));
+        let reply = self.request(peer, &requests::commit(block.number));
         let Some(reply) = reply else { return self.give_back(peer, block) };
         assert_eq!(reply[0], DONE, "a source cannot finish its own object");
         self.add(block.number, block.writes.expect("it was written"), block.len, block.word);
@@ -61,7 +61,7 @@ impl Conversation {
 
     pub(super) fn abandon(&mut self, peer: usize, which: usize) {
         let Some(block) = self.take(peer, which, true) else { return };
-        let reply = self.ask(peer, &requests::evict(block.number, &block.writes.expect("it is written")));
+        let reply = self.request(peer, &requests::evict(block.number, &block.writes.expect("it is written")));
         let Some(reply) = reply else { return self.give_back(peer, block) };
         assert_eq!(reply[..], [DONE, 1], "a source cannot give its own object up");
     }
@@ -88,7 +88,7 @@ impl Conversation {
     }
 
     /// Checks that an object may be gone, and records that it is.
-    fn went(&mut self, at: usize) {
+    fn note_gone(&mut self, at: usize) {
         let object = &mut self.objects[at];
         assert!(object.is_gone || object.is_leased, "object {} is lost", object.number);
         object.is_gone = true;
@@ -98,7 +98,7 @@ impl Conversation {
         let Some(at) = which.checked_rem(self.objects.len()) else { return };
         let Object { number, key, len, word, is_gone, .. } = self.objects[at];
         let was_spilled = self.is_spilled(number);
-        let Some(reply) = self.ask(peer, &requests::claim(number, &key)) else { return };
+        let Some(reply) = self.request(peer, &requests::claim(number, &key)) else { return };
         let mut fields = Reply(&reply[1..]);
         match reply[0] {
             DONE => {
@@ -108,7 +108,7 @@ impl Conversation {
                 self.outcome.recalled += u64::from(was_spilled);
                 self.grant(peer, Block { number: claim, offset, len, word, writes: None });
             }
-            GONE => self.went(at),
+            GONE => self.note_gone(at),
             status => assert_eq!(status, FULL, "a claim is refused"),
         }
     }
@@ -126,10 +126,10 @@ impl Conversation {
     pub(super) fn evict(&mut self, peer: usize, which: usize) {
         let Some(at) = which.checked_rem(self.objects.len()) else { return };
         let Object { number, key, .. } = self.objects[at];
-        let Some(reply) = self.ask(peer, &requests::evict(number, &key)) else { return };
+        let Some(reply) = self.request(peer, &requests::evict(number, &key)) else { return };
         assert_eq!(reply[0], DONE, "an eviction is refused");
         if reply[1] == 0 {
-            self.went(at);
+            self.note_gone(at);
         }
         self.objects[at].is_gone = true;
     }
@@ -137,12 +137,12 @@ impl Conversation {
     pub(super) fn lease(&mut self, peer: usize, which: usize, time: u8) {
         let Some(at) = which.checked_rem(self.objects.len()) else { return };
         let Object { number, key, .. } = self.objects[at];
-        let Some(reply) = self.ask(peer, &requests::lease(number, &key, time.into())) else { return };
+        let Some(reply) = self.request(peer, &requests::lease(number, &key, time.into())) else { return };
         match reply[0] {
             DONE => self.objects[at].is_leased = true,
             status => {
                 assert_eq!(status, GONE);
-                self.went(at);
+                self.note_gone(at);
             }
         }
     }
@@ -168,7 +168,7 @@ impl Conversation {
                 self.outcome.recalled += u64::from(was_spilled);
                 self.views.push((view, object.word));
             }
-            Err(Error::Gone { .. }) => self.went(at),
+            Err(Error::Gone { .. }) => self.note_gone(at),
             Err(error) => assert!(matches!(error, Error::Full { .. }), "{error}"),
         }
     }
@@ -191,7 +191,7 @@ impl Conversation {
             }
             match got {
                 Ok(view) => self.views.push((view, self.objects[at].word)),
-                Err(Error::Gone { .. }) => self.went(at),
+                Err(Error::Gone { .. }) => self.note_gone(at),
                 Err(error) => assert!(matches!(error, Error::Full { .. }), "{error}"),
             }
         }

@@ -16,8 +16,8 @@ fn topic(how: u8) -> String {
 
 impl Conversation {
     /// Sends a request about a topic. Returns the reply, if the request succeeded.
-    fn ask_about_topic(&mut self, peer: usize, request: &[u8]) -> Option<Vec<u8>> {
-        let reply = self.ask(peer, request)?;
+    fn topic_request(&mut self, peer: usize, request: &[u8]) -> Option<Vec<u8>> {
+        let reply = self.request(peer, request)?;
         match reply[0] {
             DONE => Some(reply),
             // The topic already has other choices, or the store or the source has no more memory.
@@ -54,7 +54,7 @@ impl Conversation {
     fn open_topic(&mut self, peer: usize, topic: String, choices: &[u32; 3], overflow: u8) -> bool {
         let opened = requests::open(&topic, choices, overflow);
         self.topics.entry(topic.clone()).or_insert(false);
-        let Some(reply) = self.ask_about_topic(peer, &opened) else { return false };
+        let Some(reply) = self.topic_request(peer, &opened) else { return false };
         let publisher = Reply(&reply[1..]).u64();
         self.peer(peer).publishers.push((publisher, topic));
         true
@@ -88,12 +88,12 @@ impl Conversation {
         self.topics.insert(topic, true);
         // An object that a topic owns ends with its entry, which a refusal may cause, too.
         self.objects[at].is_leased |= is_owned;
-        self.ask_about_topic(peer, &requests::publish(publisher, is_owned, &handle.to_bytes()));
+        self.topic_request(peer, &requests::publish(publisher, is_owned, &handle.to_bytes()));
     }
 
     pub(super) fn finish(&mut self, peer: usize, which: usize) {
         let Some((at, publisher, _)) = self.publisher(peer, which) else { return };
-        if self.ask_about_topic(peer, &requests::finish(publisher)).is_some() {
+        if self.topic_request(peer, &requests::finish(publisher)).is_some() {
             self.peer(peer).publishers.swap_remove(at);
         }
     }
@@ -105,7 +105,7 @@ impl Conversation {
 
     /// Returns whether the source could subscribe.
     fn subscribe_to(&mut self, peer: usize, topic: &str, publishers: u32) -> bool {
-        let Some(reply) = self.ask_about_topic(peer, &requests::subscribe(topic, publishers)) else {
+        let Some(reply) = self.topic_request(peer, &requests::subscribe(topic, publishers)) else {
             return false;
         };
         let mut fields = Reply(&reply[1..]);
@@ -124,7 +124,7 @@ impl Conversation {
     pub(super) fn next(&mut self, peer: usize, which: usize) {
         for _ in 0..ENTRIES {
             let Some((at, subscriber, from)) = self.subscriber(peer, which) else { return };
-            let Some(reply) = self.ask_about_topic(peer, &requests::next(subscriber, from)) else { return };
+            let Some(reply) = self.topic_request(peer, &requests::next(subscriber, from)) else { return };
             let mut fields = Reply(&reply[1..]);
             if !matches!(fields.u8(), ITEM | PUBLISHER_GONE) {
                 return;
@@ -138,7 +138,7 @@ impl Conversation {
 
     pub(super) fn unsubscribe(&mut self, peer: usize, which: usize) {
         let Some((at, subscriber, _)) = self.subscriber(peer, which) else { return };
-        if self.ask_about_topic(peer, &requests::unsubscribe(subscriber)).is_some() {
+        if self.topic_request(peer, &requests::unsubscribe(subscriber)).is_some() {
             self.peer(peer).subscribers.swap_remove(at);
         }
     }
@@ -147,7 +147,7 @@ impl Conversation {
     /// gone.
     pub(super) fn discard_topics(&mut self) {
         for (topic, has_entries) in std::mem::take(&mut self.topics) {
-            let Some(reply) = self.ask(0, &requests::discard(&topic)) else { return };
+            let Some(reply) = self.request(0, &requests::discard(&topic)) else { return };
             assert_eq!(reply[0], DONE, "no source is left, and a topic is in use: {reply:?}");
             assert!(
                 reply[1] == 0 || has_entries,

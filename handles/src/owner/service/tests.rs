@@ -41,11 +41,11 @@ impl Bench {
     }
 
     /// Makes a request once. Returns `Err` if it is to be made again.
-    fn try_once(&mut self, source: u64, request: &[u8]) -> Result<Vec<u8>, Answer> {
+    fn try_once(&mut self, source: u64, request: &[u8]) -> Result<Vec<u8>, RequestState> {
         let mut reply = Vec::new();
         let answered = self.service.request(source, request.into(), &mut reply, 1 << 20).unwrap();
         self.check_visits();
-        if answered == Answer::Done { Ok(reply) } else { Err(answered) }
+        if answered == RequestState::Done { Ok(reply) } else { Err(answered) }
     }
 
     fn once(&mut self, source: u64, request: &[u8]) -> Option<Vec<u8>> {
@@ -58,7 +58,7 @@ impl Bench {
     }
 
     /// Makes a request until it is done. Returns the reply's status and the rest of the reply.
-    fn ask(&mut self, source: u64, request: &Writer) -> (u8, Vec<u8>) {
+    fn exchange(&mut self, source: u64, request: &Writer) -> (u8, Vec<u8>) {
         let reply = loop {
             if let Some(reply) = self.once(source, &request.0) {
                 break reply;
@@ -72,7 +72,7 @@ impl Bench {
     fn put(&mut self, source: u64, type_name: &str) -> Result<Named, u8> {
         let mut request = Writer::request(Op::Put);
         request.u64(0).bytes(&[0; 16]).text(type_name).bytes(b"s");
-        match self.ask(source, &request) {
+        match self.exchange(source, &request) {
             (0, reply) => Ok(reply.try_into().unwrap()),
             (status, _) => Err(status),
         }
@@ -92,19 +92,19 @@ impl Bench {
     fn about(&mut self, source: u64, op: Op, named: &Named) -> u8 {
         let mut request = Writer::request(op);
         request.bytes(named);
-        self.ask(source, &request).0
+        self.exchange(source, &request).0
     }
 
     fn claim(&mut self, source: u64, named: &Named) -> u8 {
         let mut request = Writer::request(Op::Claim);
         request.u16(0).bytes(named);
-        self.ask(source, &request).0
+        self.exchange(source, &request).0
     }
 
     /// Runs turns until nothing is left. Returns the number of turns.
-    fn go_on(&mut self) -> usize {
+    fn continue_work(&mut self) -> usize {
         let mut turns = 1;
-        while self.service.go_on() {
+        while self.service.continue_work() {
             turns += 1;
             self.check_visits();
         }
@@ -159,8 +159,8 @@ fn a_request_for_more_than_can_be_freed_is_refused() {
     assert_eq!(bench.claim(HONEST, &held), Status::Done as u8);
     let (_, status) = bench.fill(FLOOD, &"t".repeat(255));
     assert_eq!(status, Status::Full as u8, "records stay in memory");
-    assert_eq!(bench.ask(FLOOD, &allocate(1 << 19, "")).0, Status::Full as u8);
-    assert_eq!(bench.ask(FLOOD, &allocate(u64::MAX, "")).0, Status::Full as u8);
+    assert_eq!(bench.exchange(FLOOD, &allocate(1 << 19, "")).0, Status::Full as u8);
+    assert_eq!(bench.exchange(FLOOD, &allocate(u64::MAX, "")).0, Status::Full as u8);
 }
 
 /// Otherwise the free parts of a flood of small objects could stop the owner for a second and more in each request.
@@ -174,7 +174,7 @@ fn a_refused_request_visits_a_bounded_number_of_free_parts() {
         assert_eq!(bench.about(FLOOD, Op::Evict, named), Status::Done as u8);
     }
     for _ in 0..64 {
-        bench.ask(FLOOD, &allocate(1 << 22, &"t".repeat(255)));
+        bench.exchange(FLOOD, &allocate(1 << 22, &"t".repeat(255)));
     }
 }
 
@@ -186,13 +186,13 @@ fn leases_ending_together_expire_at_once_and_free_over_turns() {
     for named in &objects {
         let mut request = Writer::request(Op::Lease);
         request.bytes(named).u64(1000);
-        assert_eq!(bench.ask(FLOOD, &request).0, Status::Done as u8);
+        assert_eq!(bench.exchange(FLOOD, &request).0, Status::Done as u8);
     }
     stepping::step_by(Duration::from_secs(10));
     // The object whose turn is last is gone like the others.
     assert_eq!(bench.claim(HONEST, objects.last().unwrap()), Status::Gone as u8);
     assert!(bench.used() > full / 2, "most of them are not freed yet");
-    bench.go_on();
+    bench.continue_work();
     assert_eq!(bench.store.list(0).used, 0);
 }
 
@@ -208,14 +208,14 @@ fn a_source_that_ends_gives_all_back_in_several_turns() {
         assert_eq!(bench.about(HONEST, Op::Evict, named), Status::Done as u8);
     }
     for _ in 0..MANY {
-        assert_eq!(bench.ask(FLOOD, &allocate(100, "")).0, Status::Done as u8);
+        assert_eq!(bench.exchange(FLOOD, &allocate(100, "")).0, Status::Done as u8);
     }
     bench.service.source_ended(FLOOD, None);
     bench.check_visits();
     assert!(bench.used() > before, "the rest goes on later");
     // The store serves other sources in between.
     assert_eq!(bench.about(HONEST, Op::Exists, &kept[MANY - 1]), Status::Done as u8);
-    assert!(bench.go_on() > 100);
+    assert!(bench.continue_work() > 100);
     let left = bench.store.list(usize::MAX);
     assert_eq!(left.objects.len(), MANY / 2);
     assert!(left.objects.iter().all(|object| object.claims == 0 && object.state == ObjectState::Present));
@@ -239,8 +239,8 @@ fn a_request_releases_a_few_claims_and_no_more() {
         answered
     };
     assert!(release(MAX_CLAIMS + 1).unwrap_err().contains("malformed"));
-    assert_eq!(release(MAX_CLAIMS), Ok(Answer::Done));
-    bench.go_on();
+    assert_eq!(release(MAX_CLAIMS), Ok(RequestState::Done));
+    bench.continue_work();
     assert_eq!(bench.store.list(99).objects.len(), 1);
 }
 
@@ -317,7 +317,7 @@ fn records_names_and_claims_count_for_the_source_that_made_them() {
     assert_eq!(status, Status::SourceFull as u8);
     assert!((100..300).contains(&made.len()), "{}", made.len());
     let others = bench.put(HONEST, "").unwrap();
-    assert_eq!(bench.ask(FLOOD, &allocate(1, "")).0, Status::SourceFull as u8);
+    assert_eq!(bench.exchange(FLOOD, &allocate(1, "")).0, Status::SourceFull as u8);
     // Memory that the source releases is free for it again.
     for named in &made[..2] {
         assert_eq!(bench.about(HONEST, Op::Evict, named), Status::Done as u8);
@@ -331,7 +331,7 @@ fn records_names_and_claims_count_for_the_source_that_made_them() {
     assert!((1..20).contains(&claimed), "{claimed}");
     // Its objects stay when it ends, but its claims do not.
     bench.service.source_ended(FLOOD, None);
-    bench.go_on();
+    bench.continue_work();
     assert!(bench.store.list(999).objects.iter().all(|object| object.claims == 0));
     assert_eq!(bench.store.list(999).objects.len(), made.len());
     for named in made.iter().skip(2) {

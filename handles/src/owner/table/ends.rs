@@ -15,19 +15,19 @@ impl Table {
         let Some(count) = self.claims.get_mut(&(source, claim)).filter(|count| **count != 0) else { return };
         *count -= 1;
         if *count == 0 {
-            self.forget_claim(source, claim);
+            self.drop_claims(source, claim);
         }
         self.unclaim(claim, 1);
     }
 
     /// Forgets the claims of a source to an object. The loan ends before the claims.
-    fn forget_claim(&mut self, source: Source, claim: u64) -> u64 {
+    fn drop_claims(&mut self, source: Source, claim: u64) -> u64 {
         if self.loans.remove(&(source, claim)).is_some() {
             self.refund(source, LOAN);
         }
         self.refund(source, CLAIM);
         if let Some(object) = self.objects.get(&claim) {
-            self.accounts.let_go(source, lines(object.len));
+            self.accounts.uncount(source, lines(object.len));
         }
         self.claims.remove(&(source, claim)).unwrap_or(0)
     }
@@ -40,7 +40,7 @@ impl Table {
             return;
         }
         match object.state {
-            State::Evicted => self.let_go(claim),
+            State::Evicted => self.evict_now(claim),
             _ => self.note_unused(claim),
         }
     }
@@ -55,19 +55,19 @@ impl Table {
         let mut of_source = self.claims.range((source, 1)..=(source, u64::MAX));
         let Some((_, claim)) = of_source.next().map(|(key, _)| *key) else { return false };
         self.turn.visit(1);
-        let count = self.forget_claim(source, claim);
+        let count = self.drop_claims(source, claim);
         self.unclaim(claim, count);
         true
     }
 
-    /// Ends `source`: its claims end, and its unfinished objects go, in this turn and in later ones ([`Table::go_on`]).
+    /// Ends `source`: its claims end, and its unfinished objects go, in this turn and in later ones ([`Table::continue_work`]).
     pub(crate) fn source_ended(&mut self, source: Source) {
         self.ending.push_back(source);
-        self.go_on();
+        self.continue_work();
     }
 
     /// Does a part of the work that is left. Returns whether there is more.
-    pub(crate) fn go_on(&mut self) -> bool {
+    pub(crate) fn continue_work(&mut self) -> bool {
         while self.turn.left() >= STEP {
             if !self.end_next() {
                 return false;
@@ -140,7 +140,7 @@ impl Table {
         if let Some(word) = word {
             self.wake(word, EVICTED);
         }
-        self.let_go(number);
+        self.evict_now(number);
         if let Some(contents) = contents {
             self.end(contents);
         }
@@ -148,13 +148,13 @@ impl Table {
 
     /// Evicts an object that has no lease and no contents elsewhere. Its memory is free with its last claim: at once,
     /// or in a later turn if this one is over.
-    pub(super) fn let_go(&mut self, number: u64) {
+    pub(super) fn evict_now(&mut self, number: u64) {
         let Some(object) = self.objects.get_mut(&number) else { return };
         let before = std::mem::replace(&mut object.state, State::Evicted);
         let (len, is_kept) = (object.len, object.is_kept());
         self.unused.remove(&object.last_use);
         if let State::Unfinished(source) = before {
-            self.forget_unfinished(source, number, len);
+            self.remove_unfinished(source, number, len);
         }
         if is_kept {
             if self.holds.has(number) {
@@ -175,7 +175,7 @@ impl Table {
         self.by_use.remove(&object.last_use);
         self.unused.remove(&object.last_use);
         if let State::Unfinished(source) = object.state {
-            self.forget_unfinished(source, number, object.len);
+            self.remove_unfinished(source, number, object.len);
         }
         if let Some(block) = object.block {
             self.give_back(block);
@@ -185,7 +185,7 @@ impl Table {
             self.give_back(word);
         }
         if let Some(place) = object.place {
-            self.forget_place(place);
+            self.free_place(place);
         }
         self.refund(object.maker, Object::heap(object.type_name.len()));
     }

@@ -41,10 +41,10 @@ impl Table {
         self.capacity() / 16 + (64 << 10)
     }
 
-    pub(super) fn no_memory(&self, asked: u64, lack: Lack) -> NoMemory {
+    pub(super) fn no_memory(&self, requested: u64, lack: Lack) -> NoMemory {
         let left = self.capacity().saturating_sub(self.held() + crate::owner::object::Object::heap(0));
         NoMemory {
-            asked,
+            requested,
             used: self.used(),
             capacity: self.capacity(),
             largest: self.memory.largest().min(left / UNIT * UNIT),

@@ -7,8 +7,8 @@ use super::memory::Made;
 use super::{Source, Table};
 use crate::owner::allocator::Block;
 use crate::owner::object::State;
+use crate::owner::spill::{Direction, Done, Job};
 use crate::wire::refusal::{ClaimFailed, Lack, NoMemory, Refusal};
-use crate::owner::spill::{Done, Job, Way};
 
 impl Table {
     /// Returns the failure of a request that has to wait for a job, and when to make it again: at once if a job has
@@ -54,9 +54,9 @@ impl Table {
             log::warn!("objects are not written to the store's file: it has its limit of bytes");
             return otherwise(Made::Nothing);
         };
-        object.moves = Some(Way::Out);
+        object.moves = Some(Direction::Out);
         self.unused.pop_first();
-        spill.begin(Job { number, way: Way::Out, block, place, len: object.len });
+        spill.begin(Job { number, direction: Direction::Out, block, place, len: object.len });
         Made::Space
     }
 
@@ -94,8 +94,8 @@ impl Table {
         let spill = self.spill.as_mut().filter(|spill| spill.takes_more());
         match (object, spill) {
             (Some(object), Some(spill)) => {
-                object.moves = Some(Way::In);
-                spill.begin(Job { number, way: Way::In, block, place, len });
+                object.moves = Some(Direction::In);
+                spill.begin(Job { number, direction: Direction::In, block, place, len });
                 Ok(())
             }
             (object, _) => {
@@ -125,26 +125,26 @@ impl Table {
     }
 
     fn settle(&mut self, (job, outcome): Done) {
-        let Job { number, way, block, place, .. } = job;
+        let Job { number, direction, block, place, .. } = job;
         self.turn.visit(1);
         let Some(object) = self.objects.get_mut(&number) else { return };
         object.moves = None;
-        match (way, outcome) {
-            (Way::Out, Ok(())) if object.claims == 0 && !matches!(object.state, State::Evicted) => {
+        match (direction, outcome) {
+            (Direction::Out, Ok(())) if object.claims == 0 && !matches!(object.state, State::Evicted) => {
                 (object.block, object.place) = (None, Some(place));
                 self.give_back(block);
             }
-            (Way::Out, outcome) => {
+            (Direction::Out, outcome) => {
                 if let Err(error) = outcome {
                     log::warn!("objects are not written to the store's file: {error}");
                 }
-                self.forget_place(place);
+                self.free_place(place);
             }
-            (Way::In, Ok(())) => {
+            (Direction::In, Ok(())) => {
                 (object.block, object.place) = (Some(block), None);
-                self.forget_place(place);
+                self.free_place(place);
             }
-            (Way::In, Err(error)) => {
+            (Direction::In, Err(error)) => {
                 log::warn!("object {number} cannot be read from the store's file: {error}");
                 object.is_lost = true;
                 self.give_back(block);
@@ -157,7 +157,7 @@ impl Table {
     /// Number of jobs of the file's thread that are not settled.
     #[cfg(test)]
     pub(crate) fn jobs(&self) -> usize {
-        self.spill.as_ref().map_or(0, |spill| spill.under_way())
+        self.spill.as_ref().map_or(0, |spill| spill.in_flight())
     }
 
     /// Bytes of the file that are used.
@@ -167,10 +167,10 @@ impl Table {
     }
 
     /// Frees a place in the file.
-    pub(super) fn forget_place(&mut self, place: Block) {
+    pub(super) fn free_place(&mut self, place: Block) {
         let Some(spill) = &mut self.spill else { return };
         let before = spill.visits();
-        spill.forget(place);
+        spill.free(place);
         self.turn.visit((spill.visits() - before) as u32);
     }
 }

@@ -1,6 +1,6 @@
 //! Objects that end at the wrong moment.
 
-use farjump::objects::Answer;
+use farjump::objects::RequestState;
 
 use super::*;
 use crate::clock::stepping;
@@ -32,10 +32,10 @@ impl Bench {
             let ended = thread.ended();
             self.table.turn.begin(thread.failures());
             match act(&mut self.table) {
-                Err(ClaimFailed::NoMemory(none)) if none.goes_on() == Some(Answer::Wait) => {
+                Err(ClaimFailed::NoMemory(none)) if none.retry() == Some(RequestState::Wait) => {
                     thread.wait_for_news(ended);
                 }
-                Err(ClaimFailed::NoMemory(none)) if none.goes_on().is_some() => {}
+                Err(ClaimFailed::NoMemory(none)) if none.retry().is_some() => {}
                 done => return done,
             }
         }
@@ -104,7 +104,7 @@ fn a_request_reads_the_clock_once_so_leases_outlast_it() {
     bench.table.turn.begin(0);
     let claimed = bench.table.claim(Source::Owner, first, key);
     // The thread of the file may have done a part by then.
-    assert!(matches!(claimed, Err(ClaimFailed::NoMemory(none)) if none.goes_on().is_some()));
+    assert!(matches!(claimed, Err(ClaimFailed::NoMemory(none)) if none.retry().is_some()));
     assert_eq!(stepping::readings() - before, 1);
     assert_eq!(bench.claim(first), Err(Refusal::Gone.into()), "that is the next request");
     bench.check_file();

@@ -20,7 +20,7 @@ impl Topic {
                 subscriber.counted = subscriber.counted.max(given.place.map_or(0, |place| place + 1));
             } else if given.place.is_some_and(|place| place < first) {
                 // The reply was lost, and the entry has left the queue since.
-                dropped = subscriber.let_go(table, given.number).then_some(given.number);
+                dropped = subscriber.drop_hold(table, given.number).then_some(given.number);
             }
         }
         if let Some(dropped) = dropped {

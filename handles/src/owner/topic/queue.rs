@@ -149,7 +149,7 @@ impl Topic {
         self.positions.remove(&(subscriber.next, id));
         let missed = subscriber.given.take().filter(|given| given.number >= from);
         if let Some(missed) = missed
-            && subscriber.let_go(table, missed.number)
+            && subscriber.drop_hold(table, missed.number)
         {
             self.unhold(table, missed.number);
         }

@@ -9,12 +9,12 @@ impl Topics {
     /// Ends a source: its publishers have not finished, and its subscribers hold nothing.
     pub(crate) fn source_ended(&mut self, table: &mut Table, source: Source) {
         self.ended.insert(source);
-        self.go_on(table);
+        self.continue_work(table);
     }
 
     /// Does the work that requests and ended sources have left, as far as the turn allows. Returns whether there is
     /// more.
-    pub(crate) fn go_on(&mut self, table: &mut Table) -> bool {
+    pub(crate) fn continue_work(&mut self, table: &mut Table) -> bool {
         while let Some(source) = self.ended.first().copied() {
             if !self.end_some(table, source) {
                 return true;
@@ -61,7 +61,7 @@ impl Topics {
         };
         // It also holds the object of the last entry that was sent to it.
         topic.leave(table, id, u64::MAX);
-        while let Some(number) = topic.subscribers.get_mut(&id).and_then(|one| one.let_first_go(table)) {
+        while let Some(number) = topic.subscribers.get_mut(&id).and_then(|one| one.drop_first_hold(table)) {
             topic.unhold(table, number);
             if !table.turn.take() {
                 break;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::region::OwnRegion;
 use crate::owner::turn::MOST_VISITS;
+use crate::region::OwnRegion;
 
 const ONE: Source = Source::Link(0, 1);
 const TWO: Source = Source::Link(0, 2);
@@ -26,10 +26,10 @@ impl World {
     }
 
     /// Makes a request. The work that is left continues with the visits that the request has not made.
-    fn ask<T>(&mut self, ask: impl FnOnce(&mut Topics, &mut Table) -> T) -> T {
+    fn exchange<T>(&mut self, exchange: impl FnOnce(&mut Topics, &mut Table) -> T) -> T {
         self.table.turn.begin(0);
-        let answer = ask(&mut self.topics, &mut self.table);
-        self.is_left = self.topics.go_on(&mut self.table) | self.table.go_on();
+        let answer = exchange(&mut self.topics, &mut self.table);
+        self.is_left = self.topics.continue_work(&mut self.table) | self.table.continue_work();
         let visits = self.table.turn.take_most();
         assert!(visits <= MOST_VISITS, "{visits} visits");
         self.visited += visits;
@@ -40,7 +40,7 @@ impl World {
     fn finish(&mut self) -> u64 {
         let mut polls = 0;
         while self.is_left {
-            self.ask(|_, _| ());
+            self.exchange(|_, _| ());
             polls += 1;
             assert!(polls < 1 << 20);
         }
@@ -52,16 +52,16 @@ impl World {
     }
 
     fn open_with(&mut self, source: Source, name: &str, options: &PublisherOptions) -> Result<u64, Refused> {
-        self.ask(|topics, table| topics.open(table, source, name, options))
+        self.exchange(|topics, table| topics.open(table, source, name, options))
     }
 
     fn subscribe(&mut self, source: Source, name: &str) -> Result<u64, Refused> {
         let options = SubscriberOptions::default();
-        self.ask(|topics, table| topics.subscribe(table, source, name, &options)).map(|(id, _)| id)
+        self.exchange(|topics, table| topics.subscribe(table, source, name, &options)).map(|(id, _)| id)
     }
 
     fn end(&mut self, source: Source) {
-        self.ask(|topics, table| topics.source_ended(table, source));
+        self.exchange(|topics, table| topics.source_ended(table, source));
     }
 
     /// Returns an object, and its encoded handle.
@@ -81,11 +81,11 @@ impl World {
         is_owned: bool,
         handle: &[u8],
     ) -> Result<Published, Refused> {
-        self.ask(|topics, table| topics.publish(table, source, id, is_owned, handle))
+        self.exchange(|topics, table| topics.publish(table, source, id, is_owned, handle))
     }
 
     fn next(&mut self, source: Source, id: u64, from: u64) -> Result<Next, Refused> {
-        self.ask(|topics, table| topics.next(table, source, id, from))
+        self.exchange(|topics, table| topics.next(table, source, id, from))
     }
 }
 
@@ -139,7 +139,7 @@ fn topics_used_only_by_ended_sources_are_removed_though_unfinished() {
     world.end(ONE);
     world.finish();
     let id = world.open(TWO, "more").unwrap();
-    world.ask(|topics, table| topics.finish(table, TWO, id, true)).unwrap();
+    world.exchange(|topics, table| topics.finish(table, TWO, id, true)).unwrap();
     world.finish();
     assert_eq!((world.table.used(), world.topics.topics.len()), (0, 0));
 }
@@ -149,7 +149,7 @@ fn a_gone_publishers_entries_stay_until_the_topics_last_source_ends() {
     let mut world = World::new(1 << 20);
     let dies = world.open(ONE, "topic").unwrap();
     let ends = world.open(TWO, "topic").unwrap();
-    world.ask(|topics, table| topics.finish(table, TWO, ends, true)).unwrap();
+    world.exchange(|topics, table| topics.finish(table, TWO, ends, true)).unwrap();
     world.end(ONE);
     world.finish();
     let id = world.subscribe(TWO, "topic").unwrap();
@@ -167,7 +167,7 @@ fn items_that_ended_sources_left_stay_until_their_place_is_wanted() {
         let id = world.open(ONE, &format!("topic {topic}")).unwrap();
         let (_, handle) = world.object();
         world.publish(ONE, id, true, &handle).unwrap();
-        world.ask(|topics, table| topics.finish(table, ONE, id, true)).unwrap();
+        world.exchange(|topics, table| topics.finish(table, ONE, id, true)).unwrap();
     }
     assert_eq!(world.open(TWO, "more"), Err(Refused::Topics));
     world.end(ONE);
@@ -183,12 +183,12 @@ fn items_that_ended_sources_left_stay_until_their_place_is_wanted() {
     assert!(names.contains_key("topic 0") && names.contains_key("topic 3"));
     assert!(!names.contains_key("topic 1") && !names.contains_key("topic 2"));
     for name in names.keys().cloned().collect::<Vec<_>>() {
-        let _ = world.ask(|topics, table| topics.discard(table, &name));
+        let _ = world.exchange(|topics, table| topics.discard(table, &name));
     }
     world.end(TWO);
     world.finish();
     for name in ["topic 0", "more"] {
-        let _ = world.ask(|topics, table| topics.discard(table, name));
+        let _ = world.exchange(|topics, table| topics.discard(table, name));
     }
     world.finish();
     assert_eq!((world.table.used(), world.topics.topics.len(), world.topics.bytes), (0, 0, 0));
@@ -205,9 +205,9 @@ fn a_discarded_topic_frees_its_name_at_once_and_entries_gradually() {
     }
     let (owned, handle) = world.object();
     world.publish(ONE, id, true, &handle).unwrap();
-    world.ask(|topics, table| topics.finish(table, ONE, id, true)).unwrap();
-    assert_eq!(world.ask(|topics, table| topics.discard(table, "full")), Ok(true));
-    assert_eq!(world.ask(|topics, table| topics.discard(table, "full")), Ok(false));
+    world.exchange(|topics, table| topics.finish(table, ONE, id, true)).unwrap();
+    assert_eq!(world.exchange(|topics, table| topics.discard(table, "full")), Ok(true));
+    assert_eq!(world.exchange(|topics, table| topics.discard(table, "full")), Ok(false));
     let again = world.subscribe(ONE, "full").unwrap();
     assert!(matches!(world.next(ONE, again, 0), Ok(Next::Empty(_))));
     let polls = world.finish();
@@ -227,7 +227,7 @@ fn entries_kept_for_a_leaving_subscriber_are_removed_in_bounded_steps() {
         assert!(matches!(world.publish(ONE, publisher, false, &handle), Ok(Published::As(_))));
     }
     assert!(matches!(world.publish(ONE, publisher, false, &handle), Ok(Published::Full(_))));
-    world.ask(|topics, table| topics.unsubscribe(table, TWO, slow, 0)).unwrap();
+    world.exchange(|topics, table| topics.unsubscribe(table, TWO, slow, 0)).unwrap();
     assert!(world.is_left);
     // Entries that wait to be removed affect neither a publisher nor a late subscriber.
     assert!(matches!(world.publish(ONE, publisher, false, &handle), Ok(Published::As(1000))));
@@ -291,7 +291,7 @@ fn entries_and_losses_equal_those_of_a_simple_list_model() {
         for _ in 0..200 {
             match random.u8(0..10) {
                 0 => {
-                    let _ = world.ask(|topics, table| topics.finish(table, ONE, publisher, false));
+                    let _ = world.exchange(|topics, table| topics.finish(table, ONE, publisher, false));
                     entries.push((false, false));
                     publisher = world.open_with(ONE, "topic", &options).unwrap();
                 }

@@ -265,8 +265,8 @@ fn a_spilled_object_is_read_back_before_its_function_starts() {
 
     // An object that the function names in addition. The thread of the file may be as fast as the function.
     let named = library("named");
-    let ask = || number(&client.call(&named, &handles[8], &handles[0].to_bytes()).unwrap()) as i64;
-    let last = std::iter::repeat_with(ask).find(|number| *number != -8);
+    let exchange = || number(&client.call(&named, &handles[8], &handles[0].to_bytes()).unwrap()) as i64;
+    let last = std::iter::repeat_with(exchange).find(|number| *number != -8);
     assert_eq!(last, Some(LEN as i64));
     assert_eq!(claims(&store), 0);
 }

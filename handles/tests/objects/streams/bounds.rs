@@ -151,14 +151,14 @@ fn requests_that_no_client_sends_are_refused_and_hurt_no_other() {
         } else if request.len() > 6 {
             request[1..6].copy_from_slice(b"\x04kept");
         }
-        match raw.try_ask(&request) {
+        match raw.try_exchange(&request) {
             Ok(reply) => assert!(!reply.is_empty()),
             Err(error) => assert!(error.to_string().contains("malformed"), "{error}"),
         }
     }
     // A request that is too long to be valid.
     let long = [vec![65; 10], vec![0; 5000]].concat();
-    let error = raw.try_ask(&long).unwrap_err();
+    let error = raw.try_exchange(&long).unwrap_err();
     assert!(error.to_string().contains("malformed"), "{error}");
     drop(raw);
     let item = subscriber_here.next(&mut soon()).unwrap().unwrap();

@@ -18,11 +18,11 @@ fn a_gone_publisher_is_reported_to_subscribers_after_all_its_entries() {
         let mut alive = owner.store.publisher("dead", publisher()).unwrap();
         let dead = Raw::new(&owner);
         let opened = [&[64, 4][..], b"dead", &[0; 8], &[1, 0, 0, 0, 0]].concat();
-        let dead_number = number_in(&dead.ask(&opened)[1..]);
+        let dead_number = number_in(&dead.exchange(&opened)[1..]);
         let handle = owner.store.put(b"object").unwrap();
         for _ in 0..2 {
             let publish = [&[65][..], &dead_number.to_le_bytes(), &[0], &handle.to_bytes()].concat();
-            assert_eq!(dead.ask(&publish)[0], 0);
+            assert_eq!(dead.exchange(&publish)[0], 0);
         }
         // Nothing but the end of the link shows the owner that the publisher is gone.
         drop(dead);
@@ -59,14 +59,14 @@ fn an_ended_subscriber_blocks_no_publisher_and_items_keep_their_objects() {
         let mut leaves = client.subscribe("gone", subscriber()).unwrap();
         let dies = Raw::new(&owner);
         let subscribed = [&[67, 4][..], b"gone", &[1], &[1, 0, 0, 0]].concat();
-        let id = number_in(&dies.ask(&subscribed)[1..]);
+        let id = number_in(&dies.exchange(&subscribed)[1..]);
         publish_number(&mut publisher, 0).unwrap();
         publish_number(&mut publisher, 1).unwrap();
         let item = leaves.next(&mut soon()).unwrap().unwrap();
         assert!(item.is_owned());
         for from in 0..2_u64 {
             let next = [&[68][..], &id.to_le_bytes(), &[0, 0], &from.to_le_bytes()].concat();
-            let entry = dies.ask(&next);
+            let entry = dies.exchange(&next);
             assert_eq!((entry[0], number_in(&entry[10..])), (0, from));
         }
         drop((client, leaves));
@@ -128,8 +128,8 @@ fn an_idle_target_ends_a_gone_sources_members_and_topics() {
             let name = [&[name.len() as u8], name.as_bytes()].concat();
             for _ in 0..10 {
                 // Subscribe, and open to publish.
-                assert_eq!(dies.ask(&[&[67][..], &name, &[1], &[1, 0, 0, 0]].concat())[0], 0);
-                assert_eq!(dies.ask(&[&[64][..], &name, &[0; 8], &[1, 0, 0, 0, 0]].concat())[0], 0);
+                assert_eq!(dies.exchange(&[&[67][..], &name, &[1], &[1, 0, 0, 0]].concat())[0], 0);
+                assert_eq!(dies.exchange(&[&[64][..], &name, &[0; 8], &[1, 0, 0, 0, 0]].concat())[0], 0);
             }
         }
         assert!(owner.store.list(1).used > 20 * 10 * 1000);

@@ -69,12 +69,12 @@ impl Raw {
         Raw { link, library: farjump::Library::by_name(farjump::objects::NAME).unwrap() }
     }
 
-    pub(super) fn try_ask(&self, request: &[u8]) -> Result<Vec<u8>, farjump::Error> {
+    pub(super) fn try_exchange(&self, request: &[u8]) -> Result<Vec<u8>, farjump::Error> {
         Ok(self.link.inject(&self.library, request)?.wait(LONG)?.into_vec())
     }
 
-    pub(super) fn ask(&self, request: &[u8]) -> Vec<u8> {
-        self.try_ask(request).unwrap()
+    pub(super) fn exchange(&self, request: &[u8]) -> Vec<u8> {
+        self.try_exchange(request).unwrap()
     }
 }
 

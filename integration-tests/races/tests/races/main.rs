@@ -82,9 +82,9 @@ fn converse(has_large: bool) {
         for token in 0..FRAMES {
             let step = step(token);
             left.send(token, &step);
-            due += u32::from(step.answer);
-            while step.alone && left.answers < due {
-                left.take_answer_or_rest();
+            due += u32::from(step.wants_reply);
+            while step.alone && left.replies < due {
+                left.take_reply_or_rest();
             }
             if !has_large && token % 64 == 63 {
                 calls.push(u64::from(token));
@@ -93,12 +93,12 @@ fn converse(has_large: bool) {
                 unsafe { *control.0.get() = u64::from(token) };
                 left.channel.notify().unwrap();
                 while left.heard.len() < calls.len() {
-                    left.take_answer_or_rest();
+                    left.take_reply_or_rest();
                 }
             }
         }
-        while left.answers < due {
-            left.take_answer_or_rest();
+        while left.replies < due {
+            left.take_reply_or_rest();
         }
         assert_eq!(left.heard, calls);
     };

@@ -17,7 +17,7 @@ const HEARD: u32 = u32::MAX;
 
 /// The form of sending a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Way {
+pub(crate) enum SendForm {
     Line,
     Lines,
     Bytes,
@@ -30,9 +30,9 @@ pub(crate) enum Way {
 /// A frame of the source.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
-    pub(crate) way: Way,
+    pub(crate) form: SendForm,
     pub(crate) len: usize,
-    pub(crate) answer: bool,
+    pub(crate) wants_reply: bool,
     /// The source waits for its reply before it sends the next frame.
     pub(crate) alone: bool,
     /// Number of spins of this step's waits before they sleep.
@@ -49,25 +49,25 @@ impl Step {
             state ^= state >> 31;
             state % bound
         };
-        let (way, longest) = match below(16) {
-            0..=5 => (Way::Line, INLINE_PAYLOAD as u64),
-            6..=8 => (Way::Lines, 900),
-            9..=11 => (Way::Bytes, 1500),
-            12 if has_large => (Way::Large, 20_000),
-            _ => (Way::Reserve(below(300) as usize), 3000),
+        let (form, longest) = match below(16) {
+            0..=5 => (SendForm::Line, INLINE_PAYLOAD as u64),
+            6..=8 => (SendForm::Lines, 900),
+            9..=11 => (SendForm::Bytes, 1500),
+            12 if has_large => (SendForm::Large, 20_000),
+            _ => (SendForm::Reserve(below(300) as usize), 3000),
         };
-        let answer = below(4) == 0;
+        let wants_reply = below(4) == 0;
         Step {
-            way,
+            form,
             len: below(longest + 1) as usize,
-            answer,
-            alone: answer && below(4) == 0,
+            wants_reply,
+            alone: wants_reply && below(4) == 0,
             spins: [0, 0, 20, 1000][below(4) as usize],
         }
     }
 
     fn plan(&self, kind: Kind, token: u32) -> Plan<'static> {
-        let (wants_reply, alone) = (self.answer, self.alone);
+        let (wants_reply, alone) = (self.wants_reply, self.alone);
         Plan { kind, wants_reply, alone, travelled: false, index: 1, token, align_log2: 0, code: None }
     }
 }
@@ -97,7 +97,7 @@ fn check(at: NonNull<u8>, token: u32, len: usize) {
 }
 
 /// Returns the length of the reply to a call.
-fn answer_len(token: u32) -> usize {
+fn reply_len(token: u32) -> usize {
     token as usize % 700
 }
 
@@ -110,7 +110,7 @@ pub(crate) struct Peer<'c> {
     spins: u32,
     idle: u32,
     /// The number of replies to calls, and the values in replies to notices.
-    pub(crate) answers: u32,
+    pub(crate) replies: u32,
     pub(crate) heard: Vec<u64>,
 }
 
@@ -120,67 +120,67 @@ impl<'c> Peer<'c> {
         second: Option<&'c mut Channel>,
         failed: &'c AtomicBool,
     ) -> Peer<'c> {
-        Peer { channel, second, failed, spins: 0, idle: 0, answers: 0, heard: Vec::new() }
+        Peer { channel, second, failed, spins: 0, idle: 0, replies: 0, heard: Vec::new() }
     }
 
     /// Sends a call. While there is no credit, takes replies.
     pub(crate) fn send(&mut self, token: u32, step: &Step) {
         self.spins = step.spins;
         loop {
-            match self.try_send(&step.plan(Kind::Call, token), step.way, step.len) {
+            match self.try_send(&step.plan(Kind::Call, token), step.form, step.len) {
                 Ok(()) => break self.idle = 0,
-                Err(SendError::Full) if step.way == Way::Large => {
+                Err(SendError::Full) if step.form == SendForm::Large => {
                     // No doorbell signals credit of the large mailbox. A skip may hold the credit back, until the
                     // receiver passes it when it checks the mailbox. A link gives notice for the same reason.
                     self.channel.notify().unwrap();
-                    if !self.take_answer() {
+                    if !self.take_reply() {
                         thread::sleep(Duration::from_micros(50));
                     }
                 }
-                Err(SendError::Full) => self.take_answer_or_rest(),
+                Err(SendError::Full) => self.take_reply_or_rest(),
                 Err(error) => panic!("{error}"),
             }
         }
     }
 
-    fn try_send(&mut self, plan: &Plan<'_>, way: Way, len: usize) -> Result<(), SendError> {
+    fn try_send(&mut self, plan: &Plan<'_>, form: SendForm, len: usize) -> Result<(), SendError> {
         let token = plan.token;
         let reserve = |channel: &mut Channel, more: usize| {
             let space = channel.reserve(plan, len + more)?;
             fill(space.payload(), token, len);
             space.commit(plan, len)
         };
-        match way {
-            Way::Line if let Some(line) = self.channel.line() => {
+        match form {
+            SendForm::Line if let Some(line) = self.channel.line() => {
                 fill(line.payload(), token, len);
                 Ok(line.send(plan, len)?)
             }
-            Way::Lines if let Some(lines) = self.channel.lines(len) => {
+            SendForm::Lines if let Some(lines) = self.channel.lines(len) => {
                 fill(lines.payload(), token, len);
                 Ok(lines.send(plan, len)?)
             }
-            Way::Bytes => {
+            SendForm::Bytes => {
                 let bytes: Vec<u8> = (0..len).map(|index| byte(token, index)).collect();
                 self.channel.send_bytes(plan, &bytes)
             }
-            Way::Large => {
+            SendForm::Large => {
                 let second = self.second.as_mut().expect("there is one");
                 self.channel.send_large_frame(second, token, |second| reserve(second, 0))
             }
-            Way::Reserve(more) => reserve(self.channel, more),
+            SendForm::Reserve(more) => reserve(self.channel, more),
             // The fast paths find no credit, or a skip is due.
-            Way::Line | Way::Lines => reserve(self.channel, 0),
+            SendForm::Line | SendForm::Lines => reserve(self.channel, 0),
         }
     }
 
     /// Takes a reply, or rests if there is none.
-    pub(crate) fn take_answer_or_rest(&mut self) {
-        if !self.take_answer() {
+    pub(crate) fn take_reply_or_rest(&mut self) {
+        if !self.take_reply() {
             self.rest();
         }
     }
 
-    fn take_answer(&mut self) -> bool {
+    fn take_reply(&mut self) -> bool {
         let frame = match self.channel.poll().unwrap() {
             Polled::Frame(frame) => frame,
             Polled::Nothing => return false,
@@ -191,9 +191,9 @@ impl<'c> Peer<'c> {
         if header.token == HEARD {
             self.heard.push(frame.contents().payload_word());
         } else {
-            assert_eq!(header.payload_len as usize, answer_len(header.token));
-            check(frame.payload(), header.token, answer_len(header.token));
-            self.answers += 1;
+            assert_eq!(header.payload_len as usize, reply_len(header.token));
+            check(frame.payload(), header.token, reply_len(header.token));
+            self.replies += 1;
         }
         frame.release().unwrap();
         self.idle = 0;
@@ -210,7 +210,7 @@ impl<'c> Peer<'c> {
         };
         assert_eq!(frame.header().token, token, "order");
         let is_switch = frame.header().kind == Kind::Large;
-        assert_eq!(is_switch, step.way == Way::Large);
+        assert_eq!(is_switch, step.form == SendForm::Large);
         let looked_at = |frame: Received<'_>| {
             let header = frame.header();
             assert_eq!((header.kind, header.token), (Kind::Call, token));
@@ -225,8 +225,8 @@ impl<'c> Peer<'c> {
             },
             _ => (looked_at(frame), None),
         };
-        if step.answer {
-            self.answer(token, Way::Line, answer_len(token));
+        if step.wants_reply {
+            self.reply(token, SendForm::Line, reply_len(token));
         }
         if let (Some(second), Some(large)) = (&mut self.second, large) {
             second.release(large).unwrap();
@@ -237,7 +237,7 @@ impl<'c> Peer<'c> {
         true
     }
 
-    fn answer(&mut self, token: u32, way: Way, len: usize) {
+    fn reply(&mut self, token: u32, form: SendForm, len: usize) {
         let plan = Plan {
             kind: Kind::Reply,
             wants_reply: false,
@@ -248,9 +248,9 @@ impl<'c> Peer<'c> {
             align_log2: 0,
             code: None,
         };
-        let way = if len > INLINE_PAYLOAD { Way::Lines } else { way };
+        let form = if len > INLINE_PAYLOAD { SendForm::Lines } else { form };
         loop {
-            match self.try_send(&plan, way, len) {
+            match self.try_send(&plan, form, len) {
                 Ok(()) => break,
                 // The source takes replies during any of its waits.
                 Err(SendError::Full) => self.rest(),

@@ -14,7 +14,7 @@ use crate::Done;
 use crate::endpoints::says;
 use crate::helper::library;
 use crate::machine::Machine;
-use crate::source::{FOREVER, all_answered, link};
+use crate::source::{FOREVER, check_replies, link};
 use crate::target::Played;
 
 /// Length of the preamble, and of a message's head (`docs/protocol.md`).
@@ -25,7 +25,7 @@ const SHORT: Duration = Duration::from_secs(1);
 
 /// The process that fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Side {
+enum Role {
     Source,
     Target,
 }
@@ -33,7 +33,7 @@ enum Side {
 /// The point at which it fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Point {
-    side: Side,
+    role: Role,
     /// Number of its messages before the failure; 0 is before its preamble, 1 behind that.
     messages: usize,
     /// Whether it fails in the middle of the next one.
@@ -51,12 +51,12 @@ enum How {
 
 /// The number of messages of each process in a handshake: a source sends its preamble, Hello and Ready; a target its
 /// preamble, Welcome, Rights and Go.
-const SAID: [(Side, usize); 2] = [(Side::Source, 3), (Side::Target, 4)];
+const SAID: [(Role, usize); 2] = [(Role::Source, 3), (Role::Target, 4)];
 
 /// Every point of a handshake.
 fn points() -> impl Iterator<Item = Point> {
-    let of_side = |(side, said)| {
-        (0..said).flat_map(move |messages| [false, true].map(|inside| Point { side, messages, inside }))
+    let of_side = |(role, said)| {
+        (0..said).flat_map(move |messages| [false, true].map(|inside| Point { role, messages, inside }))
     };
     SAID.into_iter().flat_map(of_side)
 }
@@ -82,11 +82,11 @@ pub(crate) fn silent(backend: &str) -> Done {
 /// Ends a handshake at every point, and passes the source's error to `look`. The target serves another source all the
 /// time, and at the end keeps nothing of the failed ones.
 fn every_point(backend: &str, how: How, look: impl Fn(Point, &Error)) -> Done {
-    let machine = Machine::to_break().ok();
+    let machine = Machine::breakable().ok();
     let counter = library("counter");
     let mut target = Played::start(backend);
     let faithful = link(backend, &target.address).connect().unwrap();
-    all_answered(&faithful, &counter, 4);
+    check_replies(&faithful, &counter, 4);
     let before = machine.as_ref().map(|machine| machine.objects("qp"));
     for point in points() {
         let between = Between::new(&target.socket(), point, how);
@@ -94,10 +94,10 @@ fn every_point(backend: &str, how: How, look: impl Fn(Point, &Error)) -> Done {
         let handshake = link(backend, &between.address()).connect_timeout(patience).connect();
         let Err(error) = handshake else { panic!("{point:?}: they connected") };
         look(point, &error);
-        all_answered(&faithful, &counter, 1);
+        check_replies(&faithful, &counter, 1);
     }
-    after_go(backend, how, &target, &counter);
-    all_answered(&faithful, &counter, 4);
+    after_handshake(backend, how, &target, &counter);
+    check_replies(&faithful, &counter, 4);
     if let (Some(machine), Some(before)) = (machine, before) {
         machine.await_objects("qp", before);
     }
@@ -106,9 +106,9 @@ fn every_point(backend: &str, how: How, look: impl Fn(Point, &Error)) -> Done {
 }
 
 /// Does the same after the handshake: a target that ends fails all calls, and one that falls silent fails none.
-fn after_go(backend: &str, how: How, target: &Played, counter: &Library) {
-    let [_, (side, messages)] = SAID;
-    let point = Point { side, messages, inside: false };
+fn after_handshake(backend: &str, how: How, target: &Played, counter: &Library) {
+    let [_, (role, messages)] = SAID;
+    let point = Point { role, messages, inside: false };
     let between = Between::new(&target.socket(), point, how);
     let link = link(backend, &between.address()).connect().unwrap();
     match how {
@@ -120,7 +120,7 @@ fn after_go(backend: &str, how: How, target: &Played, counter: &Library) {
             }
         },
         // Frames do not pass through the middleman.
-        How::Silent => all_answered(&link, counter, 4),
+        How::Silent => check_replies(&link, counter, 4),
     }
 }
 
@@ -140,9 +140,9 @@ impl Between {
             let (near, _) = listener.accept().unwrap();
             let far = UnixStream::connect(socket).unwrap();
             let (near_too, far_too) = (near.try_clone().unwrap(), far.try_clone().unwrap());
-            let limit = move |side| (side == point.side).then_some((point, how));
-            let there = thread::spawn(move || pass(near, far, limit(Side::Source)));
-            pass(far_too, near_too, limit(Side::Target));
+            let limit = move |role| (role == point.role).then_some((point, how));
+            let there = thread::spawn(move || pass(near, far, limit(Role::Source)));
+            pass(far_too, near_too, limit(Role::Target));
             let _ = there.join();
         });
         Between { folder }

@@ -4,7 +4,7 @@ use farjump_core::transport::Cause;
 
 use crate::Done;
 use crate::address::changed;
-use crate::endpoints::{End, connect, honest, open, pair, passes, says};
+use crate::endpoints::{ConnectedEndpoint, connect, honest, open, pair, passes, says};
 
 /// More than the capacity of any queue here.
 const MANY: u64 = 100_000;
@@ -71,7 +71,7 @@ pub(crate) fn beyond_grant(backend: &str) -> Done {
     says(&error, &["RNR retry counter exceeded (status 13", "has posted no receive"]);
     assert!(!matches!(error.cause(), Cause::Unreachable(_)), "the peer is there: {error}");
     // Frames within the credit have arrived all the same: as many as the receiver takes before it returns credit.
-    if let End::Sent(_) = other {
+    if let ConnectedEndpoint::Sent(_) = other {
         for number in 0..12 {
             assert!(other.has(number).unwrap(), "message {number}");
         }
@@ -82,16 +82,16 @@ pub(crate) fn beyond_grant(backend: &str) -> Done {
 }
 
 /// Sends until an error, regardless of credit.
-fn greedy(end: &mut End) -> farjump_core::transport::TransportError {
+fn greedy(end: &mut ConnectedEndpoint) -> farjump_core::transport::TransportError {
     match end {
         // Receives limit only operations that use one. A full queue takes none and reports nothing, so the number of
         // attempts is no bound. The device's own retries end the loop, or the watchdog does.
-        End::Written { remote, .. } => loop {
+        ConnectedEndpoint::Written { remote, .. } => loop {
             if let Err(error) = remote.wake_peer().and_then(|()| remote.progress()) {
                 return error;
             }
         },
-        End::Sent(_) => {
+        ConnectedEndpoint::Sent(_) => {
             let mut number = 0;
             loop {
                 match end.send(number) {

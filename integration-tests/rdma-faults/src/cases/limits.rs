@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use crate::endpoints::says;
 use crate::helper::{As, library, start_as};
 use crate::machine::{EVERYBODY, Machine, ROOT, run, set_nodes};
-use crate::source::{FOREVER, LENGTHS, all_answered, link};
+use crate::source::{FOREVER, LENGTHS, check_replies, link};
 use crate::target::Played;
 use crate::{Done, Skip};
 
@@ -69,13 +69,13 @@ impl Drop for Group {
 }
 
 pub(crate) fn objects(backend: &str) -> Done {
-    let machine = Machine::to_break()?;
+    let machine = Machine::breakable()?;
     let group = Group::new(&machine.device)?;
     let counter = library("counter");
     let who = As { group: Some(group.path()), ..As::default() };
     let mut target = Played::start_as(&who, backend).unwrap();
     let links: Vec<_> = (0..3).map(|_| link(backend, &target.address).connect().unwrap()).collect();
-    links.iter().for_each(|link| all_answered(link, &counter, 4));
+    links.iter().for_each(|link| check_replies(link, &counter, 4));
     // The group allows no further object, then one, then two, until a link has all that it needs. Until then the
     // error names the missing object, and nothing else is left behind.
     let enough = group.objects();
@@ -94,7 +94,7 @@ pub(crate) fn objects(backend: &str) -> Done {
             Err(error) => says(&error, &[&machine.device, "has no further ", "rdma.max"]),
         }
         machine.await_objects("qp", before);
-        links.iter().for_each(|link| all_answered(link, &counter, 1));
+        links.iter().for_each(|link| check_replies(link, &counter, 1));
     }
     // There is capacity again when another link ends.
     machine.await_objects("qp", before);
@@ -103,8 +103,8 @@ pub(crate) fn objects(backend: &str) -> Done {
     let mut links = links.into_iter();
     drop(links.next());
     while target.count().1 != 2 {}
-    all_answered(&link(backend, &target.address).connect().unwrap(), &counter, 4);
-    links.for_each(|link| all_answered(&link, &counter, 1));
+    check_replies(&link(backend, &target.address).connect().unwrap(), &counter, 4);
+    links.for_each(|link| check_replies(&link, &counter, 1));
     Ok(())
 }
 
@@ -145,7 +145,7 @@ pub(crate) fn node(backend: &str) -> Done {
             set_nodes(EVERYBODY).unwrap();
         }
     }
-    Machine::to_break()?;
+    Machine::breakable()?;
     let target = Played::start_as(&UNPRIVILEGED, backend).unwrap();
     let open = Open;
     set_nodes(ROOT).unwrap();

@@ -11,7 +11,7 @@ use crate::Done;
 use crate::endpoints::{honest, passes, says};
 use crate::helper::{library, start};
 use crate::machine::Machine;
-use crate::source::{Account, FOREVER, LENGTHS, all_answered, link, stream};
+use crate::source::{Account, FOREVER, LENGTHS, check_replies, link, stream};
 use crate::target::Played;
 
 /// A wait whose timeout is expected.
@@ -58,7 +58,7 @@ pub(crate) fn target_killed(backend: &str) -> Done {
     let counter = library("counter");
     let mut link = link(backend, &target.address).connect().unwrap();
     for _ in 0..2 {
-        all_answered(&link, &counter, 8);
+        check_replies(&link, &counter, 8);
         target.process.signal(Signal::STOP);
         let mut account = Account::default();
         let calls: Vec<_> =
@@ -73,7 +73,7 @@ pub(crate) fn target_killed(backend: &str) -> Done {
         target.again();
         link.reconnect().unwrap();
     }
-    all_answered(&link, &counter, 8);
+    check_replies(&link, &counter, 8);
     Ok(())
 }
 
@@ -86,9 +86,9 @@ pub(crate) fn source_killed(backend: &str) -> Done {
         other.hear_after("connected");
         other.order("stream");
         other.hear_after("streams");
-        all_answered(&link, &counter, 4);
+        check_replies(&link, &counter, 4);
         other.kill();
-        all_answered(&link, &counter, 8);
+        check_replies(&link, &counter, 8);
         says(&target.gone(), &["verbs-faults"]);
         assert_eq!(target.count().1, 1);
     }
@@ -96,12 +96,12 @@ pub(crate) fn source_killed(backend: &str) -> Done {
 }
 
 pub(crate) fn down(backend: &str) -> Done {
-    let machine = Machine::to_break()?;
+    let machine = Machine::breakable()?;
     let counter = library("counter");
     let mut target = Played::start(backend);
     let mut link = link(backend, &target.address).connect().unwrap();
     let mut account = Account::default();
-    all_answered(&link, &counter, 8);
+    check_replies(&link, &counter, 8);
     (account.made, account.replied) = (8, 8);
     // No reply comes before the link is down.
     target.process.signal(Signal::STOP);
@@ -126,7 +126,7 @@ pub(crate) fn down(backend: &str) -> Done {
     link.reconnect().unwrap();
     let before = target.count().0;
     account.balances(before);
-    all_answered(&link, &counter, 8);
+    check_replies(&link, &counter, 8);
     assert_eq!(target.count().0, before + 8);
     Ok(())
 }
@@ -134,7 +134,7 @@ pub(crate) fn down(backend: &str) -> Done {
 /// Between endpoints: links return credit by themselves, and Soft-RoCE fails everything that is sent over a port that
 /// is down.
 pub(crate) fn down_and_up(backend: &str) -> Done {
-    let machine = Machine::to_break()?;
+    let machine = Machine::breakable()?;
     let [mut one, mut other] = honest(backend);
     for round in 0..3 {
         passes(&mut one, &mut other, 2 * round);
@@ -150,7 +150,7 @@ pub(crate) fn down_and_up(backend: &str) -> Done {
 }
 
 pub(crate) fn down_in_the_middle(backend: &str) -> Done {
-    let machine = Machine::to_break()?;
+    let machine = Machine::breakable()?;
     let counter = library("counter");
     let mut target = Played::start(backend);
     let mut link = link(backend, &target.address).connect().unwrap();
@@ -178,7 +178,7 @@ pub(crate) fn down_in_the_middle(backend: &str) -> Done {
         link.reconnect().unwrap();
         target.gone();
         account.balances(target.count().0 - before);
-        all_answered(&link, &counter, 8);
+        check_replies(&link, &counter, 8);
     }
     Ok(())
 }

@@ -16,9 +16,9 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::cases::{cut_handshake, full_queues, limits, links, removal, two_machines, wrong_addresses};
 use crate::helper::LIBRARIES;
 use crate::{Done, SKIPPED, Skip, command, forks, machine, objects};
-use crate::cases::{cut_handshake, full_queues, limits, links, removal, two_machines, wrong_addresses};
 
 /// Time in seconds after which a case counts as hanging. It is no statement about the case's usual time. The waits in
 /// a case are shorter, as their errors name the missing event. The variable sets another time.
@@ -81,12 +81,17 @@ const ALONE: &[Row] = &[
         "a write beyond the peer's memory is refused by its device, and both endpoints see it",
         wrong_addresses::range,
     ),
-    (BOTH, SOON, "a queue pair that nobody has is unreachable", wrong_addresses::nobody),
+    (
+        BOTH,
+        SOON,
+        "a queue pair that missing_queue_pair has is unreachable",
+        wrong_addresses::missing_queue_pair,
+    ),
     (
         BOTH,
         SOON,
         "a queue pair of somebody else's takes nothing, and its link goes on",
-        wrong_addresses::somebody_else,
+        wrong_addresses::foreign_queue_pair,
     ),
     (BOTH, SOON, "a peer that closed its end is unreachable", wrong_addresses::closed),
     (

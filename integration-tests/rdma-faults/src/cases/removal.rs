@@ -11,22 +11,22 @@ use rustix::process::Signal;
 use crate::endpoints::says;
 use crate::helper::library;
 use crate::machine::{Machine, comes_true, run};
-use crate::source::{Account, LENGTHS, all_answered, link};
+use crate::source::{Account, LENGTHS, check_replies, link};
 use crate::target::Played;
 use crate::{Done, Skip};
 
 /// Time that Linux may take to release an unused interface or device. For an interface it logs the event that it
 /// waits for every ten seconds.
-const LETTING_GO: Duration = Duration::from_secs(30);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Linux's log message.
 const WAITING: &str = "unregister_netdevice: waiting for";
 
 pub(crate) fn interface(backend: &str) -> Done {
-    let machine = Machine::to_break()?;
+    let machine = Machine::breakable()?;
     let counter = library("counter");
     let mut target = Played::start(backend);
     let mut link = link(backend, &target.address).connect().unwrap();
-    all_answered(&link, &counter, 8);
+    check_replies(&link, &counter, 8);
     target.process.signal(Signal::STOP);
     let mut account = Account::default();
     let calls: Vec<_> =
@@ -43,8 +43,8 @@ pub(crate) fn interface(backend: &str) -> Done {
     // The system waits until no process has the device open.
     drop(link);
     target.process.kill();
-    assert!(comes_true(LETTING_GO, || open_nodes() == 0), "this process still has the device open");
-    if !ends_well(&mut command, LETTING_GO) {
+    assert!(comes_true(RELEASE_TIMEOUT, || open_nodes() == 0), "this process still has the device open");
+    if !ends_well(&mut command, RELEASE_TIMEOUT) {
         let parts = run("dmesg", &[]);
         assert!(parts.contains(WAITING), "the interface does not go, and Linux does not say that it waits");
         // Dropping this would wait for ever.
@@ -56,10 +56,10 @@ pub(crate) fn interface(backend: &str) -> Done {
         )));
     }
     // Soft-RoCE unregisters its device after the command. On a busy machine that took three minutes.
-    if !machine.is_without_device(LETTING_GO) {
+    if !machine.is_without_device(RELEASE_TIMEOUT) {
         std::mem::forget(removed);
         return Err(Skip(format!(
-            "all ended as claimed; then Linux kept {}, which nothing had open, for over {LETTING_GO:?}: links on a new one were not \
+            "all ended as claimed; then Linux kept {}, which nothing had open, for over {RELEASE_TIMEOUT:?}: links on a new one were not \
              tried",
             machine.device
         )));
@@ -67,7 +67,7 @@ pub(crate) fn interface(backend: &str) -> Done {
     drop(removed);
     target.again();
     let link = crate::source::link(backend, &target.address).connect().unwrap();
-    all_answered(&link, &counter, 8);
+    check_replies(&link, &counter, 8);
     Ok(())
 }
 
@@ -92,15 +92,15 @@ fn ends_well(command: &mut Child, limit: Duration) -> bool {
 }
 
 pub(crate) fn device(backend: &str) -> Done {
-    let machine = Machine::to_break()?;
+    let machine = Machine::breakable()?;
     let counter = library("counter");
     let mut target = Played::start(backend);
     let first = link(backend, &target.address).connect().unwrap();
-    all_answered(&first, &counter, 8);
+    check_replies(&first, &counter, 8);
     let (removed, mut command) = machine.remove_device();
     // Soft-RoCE waits until all processes have closed the device: open links work until then.
     thread::sleep(Duration::from_millis(300));
-    all_answered(&first, &counter, 8);
+    check_replies(&first, &counter, 8);
     assert!(command.try_wait().unwrap().is_none(), "the device went while links held it");
     drop(first);
     target.process.kill();
@@ -111,6 +111,6 @@ pub(crate) fn device(backend: &str) -> Done {
     drop(removed);
     target.again();
     let link = link(backend, &target.address).connect().unwrap();
-    all_answered(&link, &counter, 8);
+    check_replies(&link, &counter, 8);
     Ok(())
 }

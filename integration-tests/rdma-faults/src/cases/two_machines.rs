@@ -14,7 +14,7 @@ use farjump::{Error, Key, Link, LinkBuilder, Target, WaitError};
 use crate::endpoints::says;
 use crate::helper::library;
 use crate::machine::Machine;
-use crate::source::{Account, FOREVER, all_answered};
+use crate::source::{Account, FOREVER, check_replies};
 use crate::{Done, cases};
 
 /// The targets listen on the ports behind the one for orders.
@@ -43,7 +43,7 @@ fn there() -> (String, u16) {
 pub(crate) fn fall(address: &str) {
     let (host, port) = address.rsplit_once(':').expect("HOST:PORT");
     let port: u16 = port.parse().expect("a port");
-    let Ok(machine) = Machine::to_break() else { panic!("a link that can be taken down") };
+    let Ok(machine) = Machine::breakable() else { panic!("a link that can be taken down") };
     for (index, backend) in BACKENDS.into_iter().enumerate() {
         let at = format!("tcp:{host}:{}", usize::from(port) + 1 + index);
         let (ready, is_ready) = mpsc::channel();
@@ -110,13 +110,13 @@ pub(crate) fn down(backend: &str) -> Done {
     let counter = library("counter");
     for _ in 0..ROUNDS {
         let link = connect(backend);
-        all_answered(&link, &counter, 4);
+        check_replies(&link, &counter, 4);
         order(Duration::from_secs(15));
         let account = crate::source::stream(&link, &counter, 4, |_| {});
         account.balances(account.replied);
         let error = link.inject(&counter, &[1]).unwrap_err();
         drop(link);
-        all_answered(&connect(backend), &counter, 4);
+        check_replies(&connect(backend), &counter, 4);
         // If everything that was sent had arrived, and only replies were missing, no request of this machine lacked
         // its acknowledgement.
         if !account.why.contains("it closed the link") {
@@ -132,7 +132,7 @@ pub(crate) fn down(backend: &str) -> Done {
 pub(crate) fn down_for_a_while(backend: &str) -> Done {
     let counter = library("counter");
     let link = link(backend, PATIENT).connect().unwrap();
-    all_answered(&link, &counter, 4);
+    check_replies(&link, &counter, 4);
     order(Duration::from_secs(2));
     // The peer does not time out meanwhile: it returns, and its endpoint has failed if it had something to send.
     let (end, mut account) = (Instant::now() + Duration::from_secs(6), Account::default());
@@ -150,18 +150,18 @@ pub(crate) fn down_for_a_while(backend: &str) -> Done {
     }
     account.balances(account.replied);
     match &*account.why {
-        "" => all_answered(&link, &counter, 4),
+        "" => check_replies(&link, &counter, 4),
         why => says_cut(why),
     }
     drop(link);
-    all_answered(&connect(backend), &counter, 4);
+    check_replies(&connect(backend), &counter, 4);
     Ok(())
 }
 
 pub(crate) fn down_idle(backend: &str) -> Done {
     let counter = library("counter");
     let link = link(backend, IMPATIENT).connect().unwrap();
-    all_answered(&link, &counter, 4);
+    check_replies(&link, &counter, 4);
     order(3 * IMPATIENT);
     // Nothing is sent, so no device waits for an acknowledgement.
     let error = loop {
@@ -173,6 +173,6 @@ pub(crate) fn down_idle(backend: &str) -> Done {
     assert!(matches!(error, Error::Wait(WaitError::PeerGone { .. })), "{error}");
     says(&error, &[&format!("did not answer for {} s", IMPATIENT.as_secs())]);
     drop(link);
-    all_answered(&connect(backend), &counter, 4);
+    check_replies(&connect(backend), &counter, 4);
     Ok(())
 }

@@ -4,10 +4,10 @@ use farjump_core::transport::Cause;
 
 use crate::Done;
 use crate::address::changed;
-use crate::endpoints::{End, REGION, connect, honest, open, pair, passes, says};
+use crate::endpoints::{ConnectedEndpoint, REGION, connect, honest, open, pair, passes, says};
 
 /// The words of the device whose memory the peer accesses. Some devices report more, by an event.
-const ASKED: &[&str] = &["the peer requested memory"];
+const MEMORY_REQUESTED: &[&str] = &["the peer requested memory"];
 /// The words of a device whose access the peer's device refuses.
 const REFUSED: &[&str] = &["remote access error (status 10", "key, range or rights", "vendor error"];
 
@@ -19,7 +19,7 @@ pub(crate) fn key(backend: &str) -> Done {
     says(&error, REFUSED);
     assert_eq!(error.frame(), Some(7), "{error}");
     assert!(other.is_untouched());
-    says(&other.fails(), ASKED);
+    says(&other.fails(), MEMORY_REQUESTED);
     again(backend);
     Ok(())
 }
@@ -27,19 +27,19 @@ pub(crate) fn key(backend: &str) -> Done {
 pub(crate) fn range(backend: &str) -> Done {
     let more = 64 * REGION as u64;
     let [mut liar, mut other] = pair(backend, |address| changed(&address, |parts| parts.region.len += more));
-    let End::Written { remote, .. } = &mut liar else { panic!("it writes") };
+    let ConnectedEndpoint::Written { remote, .. } = &mut liar else { panic!("it writes") };
     // Half of it would still be inside: the device must not write any of it.
     remote.put(REGION - 64, &[0xff; 128], 9).unwrap();
     let error = liar.fails();
     says(&error, REFUSED);
     assert_eq!(error.frame(), Some(9), "{error}");
     assert!(other.is_untouched());
-    says(&other.fails(), ASKED);
+    says(&other.fails(), MEMORY_REQUESTED);
     again(backend);
     Ok(())
 }
 
-pub(crate) fn nobody(backend: &str) -> Done {
+pub(crate) fn missing_queue_pair(backend: &str) -> Done {
     let [mut liar, mut other] = pair(backend, |address| changed(&address, |parts| parts.queue = 0xff_fffe));
     unreachable(&mut liar);
     assert!(other.is_untouched());
@@ -47,7 +47,7 @@ pub(crate) fn nobody(backend: &str) -> Done {
     Ok(())
 }
 
-pub(crate) fn somebody_else(backend: &str) -> Done {
+pub(crate) fn foreign_queue_pair(backend: &str) -> Done {
     let [mut one, mut other] = honest(backend);
     passes(&mut one, &mut other, 1);
     let mut whose = 0;
@@ -78,7 +78,7 @@ pub(crate) fn closed(backend: &str) -> Done {
 }
 
 /// Asserts that frames of `end` arrive nowhere, and that the error names the frame.
-fn unreachable(end: &mut End) {
+fn unreachable(end: &mut ConnectedEndpoint) {
     end.send(5).unwrap();
     let error = end.fails();
     says(&error, &["transport retry counter exceeded (status 12", "the peer did not answer"]);

@@ -2,7 +2,7 @@
 
 use farjump_core::transport::InboxKind;
 
-use super::connect::Ends;
+use super::connect::ChannelPair;
 use super::stream::{Patience, Receiver, Sender, Style};
 use crate::conformance::failure::{Counted, ensure};
 use crate::conformance::subject::Subject;
@@ -20,7 +20,7 @@ const ROUNDS: u32 = 30;
 /// Fills the path, then takes everything, over and over.
 pub(super) fn full(subject: &Subject) -> Counted {
     let one_sided = subject.make().source.capabilities().inbox == InboxKind::OneSided;
-    let mut ends = Ends::connect(subject, RING, RING / 2)?;
+    let mut ends = ChannelPair::connect(subject, RING, RING / 2)?;
     let style = Style { seed: 7, sizes: &[SIZE], varied: false };
     let (mut sender, mut receiver) = (Sender::new(style), Receiver::new(style));
     let mut filled = 0;

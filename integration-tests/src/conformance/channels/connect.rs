@@ -10,7 +10,7 @@ use crate::conformance::subject::{Keep, Subject};
 use crate::connect;
 
 /// Two connected channels.
-pub(super) struct Ends {
+pub(super) struct ChannelPair {
     pub(super) left: Channel,
     pub(super) right: Channel,
     // Dropped last.
@@ -47,10 +47,10 @@ impl Raw {
     }
 }
 
-impl Ends {
+impl ChannelPair {
     /// Connects as [`Raw::connect`], and makes channels.
-    pub(super) fn connect(subject: &Subject, ring: usize, max_frame: usize) -> Result<Ends, Failure> {
-        Ends::connect_under(subject, subject.rule(), ring, max_frame)
+    pub(super) fn connect(subject: &Subject, ring: usize, max_frame: usize) -> Result<ChannelPair, Failure> {
+        ChannelPair::connect_under(subject, subject.rule(), ring, max_frame)
     }
 
     /// Connects channels that assume `rule`, whether the path honours it or not.
@@ -59,7 +59,7 @@ impl Ends {
         rule: ArrivalRules,
         ring: usize,
         max_frame: usize,
-    ) -> Result<Ends, Failure> {
+    ) -> Result<ChannelPair, Failure> {
         let raw = Raw::connect(subject, ring, max_frame)?;
         let line_whole = raw.capabilities.iter().all(|capabilities| capabilities.line_whole);
         let keys = [LinkKey::from_bytes(*b"from left onward"), LinkKey::from_bytes(*b"and to the left.")];
@@ -75,12 +75,12 @@ impl Ends {
         };
         let left = Channel::new(raw.left, terms(keys[0], keys[1]))?;
         let right = Channel::new(raw.right, terms(keys[1], keys[0]))?;
-        Ok(Ends { left, right, keep: raw.keep })
+        Ok(ChannelPair { left, right, keep: raw.keep })
     }
 
     /// Closes both channels, and fails if the pair noticed a violation by core.
     pub(super) fn close(self, counted: u64) -> Counted {
-        let Ends { left, right, keep } = self;
+        let ChannelPair { left, right, keep } = self;
         drop((left, right));
         judge(&keep)?;
         Ok(counted)

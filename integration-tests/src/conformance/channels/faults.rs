@@ -5,7 +5,7 @@ use farjump_core::channel::{Channel, Polled};
 use farjump_core::transport::{ArrivalRules, Transport};
 use farjump_transports::shm::Shm;
 
-use super::connect::Ends;
+use super::connect::ChannelPair;
 use super::laps::{self, SIZES};
 use super::stream::{Receiver, Sender, Style};
 use crate::conformance::failure::Failure;
@@ -34,14 +34,14 @@ fn spoilt(
     rule: ArrivalRules,
     seed: u64,
     faults: Faults,
-) -> (Ends, FaultHandle) {
+) -> (ChannelPair, FaultHandle) {
     let (reported, handle) = std::sync::mpsc::channel();
     let subject = Subject::new("spoilt", rule, move || {
         let injector = FaultInjector::new(inner(), seed, faults).offering(rule);
         reported.send(injector.handle()).unwrap();
         Pair::new(Box::new(injector), inner())
     });
-    let ends = Ends::connect(&subject, 16 << 10, 8 << 10).unwrap();
+    let ends = ChannelPair::connect(&subject, 16 << 10, 8 << 10).unwrap();
     (ends, handle.recv().unwrap())
 }
 
@@ -54,7 +54,7 @@ fn style(seed: u64) -> Style<'static> {
 }
 
 /// Sends from left to right until nothing moves any more or `frames` have arrived. Compares all of them.
-fn run_until_stalled(ends: &mut Ends, style: Style<'_>, frames: u64) -> Result<u64, Failure> {
+fn run_until_stalled(ends: &mut ChannelPair, style: Style<'_>, frames: u64) -> Result<u64, Failure> {
     let (mut sender, mut receiver) = (Sender::new(style), Receiver::new(style));
     let mut still = 0;
     while receiver.taken() < frames && still < STALLED {

@@ -4,7 +4,7 @@ use std::thread;
 
 use farjump_core::channel::Channel;
 
-use super::connect::{Ends, judge};
+use super::connect::{ChannelPair, judge};
 use super::stream::{Company, Patience, Receiver, Sender, Style, both};
 use crate::conformance::failure::{Counted, Failure, ensure};
 use crate::conformance::subject::Subject;
@@ -32,43 +32,44 @@ pub(super) const OVERHEAD: usize = 72;
 /// the path.
 pub(super) fn sizes(subject: &Subject) -> Counted {
     let mut counted = 0;
-    let mut ends = Ends::connect(subject, LARGE_RING, LARGE_RING)?;
+    let mut ends = ChannelPair::connect(subject, LARGE_RING, LARGE_RING)?;
     let longest = ends.left.max_frame() - OVERHEAD;
     let style = Style { seed: 1, sizes: &SIZES, varied: true };
-    counted += both_ways(&mut ends, style, subject.frames(2, 500))?;
+    counted += exchange_frames(&mut ends, style, subject.frames(2, 500))?;
     ends.close(0)?;
 
     let fitting: Vec<usize> = LARGE.into_iter().filter(|size| *size <= longest).chain([longest]).collect();
-    let mut ends = Ends::connect(subject, LARGE_RING, LARGE_RING)?;
-    counted += both_ways(&mut ends, Style { seed: 2, sizes: &fitting, varied: false }, 60)?;
+    let mut ends = ChannelPair::connect(subject, LARGE_RING, LARGE_RING)?;
+    counted += exchange_frames(&mut ends, Style { seed: 2, sizes: &fitting, varied: false }, 60)?;
     ends.close(0)?;
 
     // The longest frames, from positions all over the ring.
-    let mut ends = Ends::connect(subject, LARGE_RING, LARGE_RING)?;
+    let mut ends = ChannelPair::connect(subject, LARGE_RING, LARGE_RING)?;
     let sizes = [longest, 0, 41, 3000];
-    counted += both_ways(&mut ends, Style { seed: 3, sizes: &sizes, varied: false }, 60)?;
+    counted += exchange_frames(&mut ends, Style { seed: 3, sizes: &sizes, varied: false }, 60)?;
     ends.close(counted)
 }
 
 /// Sends many laps of a small ring in both directions at once. The two channels take turns by a seed.
 pub(super) fn laps(subject: &Subject) -> Counted {
-    let mut ends = Ends::connect(subject, RING, RING / 2)?;
+    let mut ends = ChannelPair::connect(subject, RING, RING / 2)?;
     let style = Style { seed: 4, sizes: &SIZES[..SMALL], varied: true };
-    let counted = both_ways(&mut ends, style, subject.frames(10, 10_000))?;
+    let counted = exchange_frames(&mut ends, style, subject.frames(10, 10_000))?;
     ends.close(counted)
 }
 
 /// Does the same with a thread for each channel.
 pub(super) fn threads(subject: &Subject) -> Counted {
-    let (mut left, mut right, keep) = Ends::connect(subject, RING, RING / 2)?.split();
+    let (mut left, mut right, keep) = ChannelPair::connect(subject, RING, RING / 2)?.split();
     let frames = subject.frames(20, 10_000);
     let [to_right, to_left] = [5, 6].map(|seed| Style { seed, sizes: &SIZES[..SMALL], varied: false });
     let company = Company::default();
     let taken = thread::scope(|scope| {
         let other = scope.spawn(|| {
-            company.work(&mut right, |channel| one_end(channel, to_left, to_right, frames, &company))
+            company.work(&mut right, |channel| exchange_streams(channel, to_left, to_right, frames, &company))
         });
-        let here = company.work(&mut left, |channel| one_end(channel, to_right, to_left, frames, &company));
+        let here =
+            company.work(&mut left, |channel| exchange_streams(channel, to_right, to_left, frames, &company));
         let other = other.join().unwrap_or_else(|_| Err(Failure::new("the other end's thread panicked")));
         both(here, other)
     })?;
@@ -78,7 +79,7 @@ pub(super) fn threads(subject: &Subject) -> Counted {
 }
 
 /// Sends one stream and takes the other until both are done.
-fn one_end(
+fn exchange_streams(
     channel: &mut Channel,
     out: Style<'_>,
     back: Style<'_>,
@@ -102,7 +103,7 @@ fn one_end(
 }
 
 /// Sends `frames` frames in each direction, compares and takes them. The channels take turns by the seed.
-pub(super) fn both_ways(ends: &mut Ends, style: Style<'_>, frames: u64) -> Counted {
+pub(super) fn exchange_frames(ends: &mut ChannelPair, style: Style<'_>, frames: u64) -> Counted {
     let back = Style { seed: !style.seed, ..style };
     let mut streams = [(Sender::new(style), Receiver::new(style)), (Sender::new(back), Receiver::new(back))];
     let mut rng = fastrand::Rng::with_seed(style.seed);

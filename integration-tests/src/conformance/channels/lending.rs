@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use farjump_core::channel::Channel;
 use farjump_core::transport::{Cause, Lender, Loan, ReadBytes, TransportError};
 
-use super::connect::Ends;
+use super::connect::ChannelPair;
 use super::stream::Patience;
 use crate::conformance::failure::{Counted, Failure, ensure};
 use crate::conformance::subject::Subject;
@@ -16,7 +16,7 @@ const LENGTHS: [usize; 5] = [1, 64, 4095, 4097, (5 << 20) + 3];
 
 /// Lends memory and reads it in both directions. Also reads by changed keys, and after a loan has ended.
 pub(super) fn lending(subject: &Subject) -> Counted {
-    let mut ends = Ends::connect(subject, RING, RING / 2)?;
+    let mut ends = ChannelPair::connect(subject, RING, RING / 2)?;
     let lends = [ends.left.lender().is_some(), ends.right.lender().is_some()];
     let reads = [ends.left.reads().is_some(), ends.right.reads().is_some()];
     ensure!(lends == reads && lends[0] == lends[1], "ends that lend: {lends:?}, that read: {reads:?}");

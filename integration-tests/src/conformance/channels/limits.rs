@@ -7,8 +7,8 @@ use farjump_core::transport::{
     TransportError,
 };
 
-use super::connect::{Ends, Raw, judge};
-use super::laps::{OVERHEAD, both_ways};
+use super::connect::{ChannelPair, Raw, judge};
+use super::laps::{OVERHEAD, exchange_frames};
 use super::stream::{Patience, Style};
 use crate::conformance::failure::{Counted, Failure, ensure};
 use crate::conformance::subject::Subject;
@@ -26,7 +26,7 @@ pub(super) fn claims(subject: &Subject) -> Counted {
     }
     let Raw { mut left, mut right, keep, capabilities, request, .. } = Raw::connect(subject, RING, RING)?;
     for (end, capabilities) in [&mut left, &mut right].into_iter().zip(&capabilities) {
-        claims += of_end(end, capabilities, request.region_len, subject.wakes())?;
+        claims += check_endpoint(end, capabilities, request.region_len, subject.wakes())?;
     }
     drop((left, right));
     judge(&keep)?;
@@ -83,7 +83,7 @@ fn executable(local: &mut dyn LocalMemory, in_place: bool) -> Result<(), Failure
     Ok(())
 }
 
-fn of_end(end: &mut Endpoint, capabilities: &Capabilities, asked: usize, wakes: bool) -> Counted {
+fn check_endpoint(end: &mut Endpoint, capabilities: &Capabilities, asked: usize, wakes: bool) -> Counted {
     match end {
         Endpoint::OneSided { local, remote } => {
             ensure!(capabilities.inbox == InboxKind::OneSided, "the end is one-sided, its inbox is not");
@@ -129,13 +129,13 @@ pub(super) fn limits(subject: &Subject) -> Counted {
 
 fn limit_of(subject: &Subject, limit: usize) -> Counted {
     let ring = (2 * limit).next_power_of_two().max(8192);
-    let mut ends = Ends::connect(subject, ring, limit)?;
+    let mut ends = ChannelPair::connect(subject, ring, limit)?;
     let max = ends.left.max_frame();
     ensure!(max == limit, "frames of up to {limit} bytes were asked for, {max} are told");
     let longest = max.saturating_sub(OVERHEAD);
     let plan = Plan::of(Kind::Call);
     let style = Style { seed: limit as u64, sizes: &[longest, 0], varied: false };
-    let mut counted = both_ways(&mut ends, style, 10)?;
+    let mut counted = exchange_frames(&mut ends, style, 10)?;
     let least = match ends.left.has_mailbox() {
         true => (max - 63).max(INLINE_PAYLOAD + 1),
         false => max - DELIVERED_HEADER_LEN + 1,
@@ -148,13 +148,17 @@ fn limit_of(subject: &Subject, limit: usize) -> Counted {
         );
         counted += 1;
     }
-    both_ways(&mut ends, Style { seed: !style.seed, ..style }, 2)?;
+    exchange_frames(&mut ends, Style { seed: !style.seed, ..style }, 2)?;
     ends.close(0)?;
     Ok(counted)
 }
 
 /// Reserves until the result is not "full".
-fn refused(ends: &mut Ends, plan: &Plan<'_>, payload: usize) -> Result<Result<(), SendError>, Failure> {
+fn refused(
+    ends: &mut ChannelPair,
+    plan: &Plan<'_>,
+    payload: usize,
+) -> Result<Result<(), SendError>, Failure> {
     let mut patience = Patience::new();
     loop {
         match ends.left.reserve(plan, payload) {

@@ -5,7 +5,7 @@ use farjump_core::channel::{Channel, Polled, SendError};
 use farjump_core::frame::{Kind, Plan};
 use farjump_core::transport::{Cause, TransportError};
 
-use super::connect::{Ends, judge};
+use super::connect::{ChannelPair, judge};
 use super::stream::{Patience, Receiver, Sender, Style};
 use crate::conformance::failure::{Counted, ensure};
 use crate::conformance::subject::Subject;
@@ -20,7 +20,7 @@ const FRAMES: u64 = 5;
 pub(super) fn peer_gone(subject: &Subject) -> Counted {
     let mut counted = 0;
     for round in 0..10 {
-        let mut ends = Ends::connect(subject, RING, RING / 2)?;
+        let mut ends = ChannelPair::connect(subject, RING, RING / 2)?;
         let style = Style { seed: 40 + round, sizes: &[0, 40, 41, 900], varied: false };
         let (mut sender, mut receiver) = (Sender::new(style), Receiver::new(style));
         let mut patience = Patience::new();

@@ -6,14 +6,14 @@ use std::time::Duration;
 use farjump_core::channel::{Armed, Channel};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::connect::{Ends, judge};
+use super::connect::{ChannelPair, judge};
 use super::stream::{Company, Patience, Receiver, Sender, Style, both};
 use crate::conformance::failure::{Counted, Failure, ensure};
 use crate::conformance::subject::Subject;
 
 const RING: usize = 16 << 10;
 /// Longer than any scheduler pauses a thread: a receiver that still sleeps then was not woken.
-const FORGOTTEN: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
+const WAKE_TIMEOUT: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
 const NAP: Duration = Duration::from_millis(1);
 /// Longest pause before a frame is replied to, in turns.
 const DAWDLE: u32 = 3_000;
@@ -22,7 +22,7 @@ const DAWDLE: u32 = 3_000;
 pub(super) fn sleeping(subject: &Subject) -> Counted {
     // A nap is a millisecond, a wake-up some microseconds.
     let rounds = if subject.wakes() { subject.frames(2, 200) } else { 100 };
-    let (mut left, mut right, keep) = Ends::connect(subject, RING, RING / 2)?.split();
+    let (mut left, mut right, keep) = ChannelPair::connect(subject, RING, RING / 2)?.split();
     let company = Company::default();
     let sleeps = thread::scope(|scope| {
         let other =
@@ -87,7 +87,7 @@ fn catch(channel: &mut Channel, receiver: &mut Receiver<'_>, company: &Company) 
                     return Err(Failure::new("it would sleep on a descriptor, and has none"));
                 };
                 let woken =
-                    poll(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], Some(&FORGOTTEN))?;
+                    poll(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], Some(&WAKE_TIMEOUT))?;
                 channel.disarm()?;
                 ensure!(woken > 0, "it was not woken for frame {} in 20 s", receiver.taken());
                 sleeps += 1;

@@ -6,7 +6,7 @@ use std::thread;
 
 use farjump_core::transport::ArrivalRules;
 
-use super::connect::{Ends, judge};
+use super::connect::{ChannelPair, judge};
 use super::stream::{Company, Patience, Receiver, Sender, Style};
 use crate::conformance::failure::Failure;
 use crate::conformance::subject::Subject;
@@ -36,7 +36,7 @@ pub struct Stream {
 /// # Errors
 /// Any fault except a torn frame.
 pub fn stream(subject: &Subject, rule: ArrivalRules, frames: u64) -> Result<Stream, Failure> {
-    let (mut left, mut right, keep) = Ends::connect_under(subject, rule, RING, RING / 2)?.split();
+    let (mut left, mut right, keep) = ChannelPair::connect_under(subject, rule, RING, RING / 2)?.split();
     let style = Style { seed: 60, sizes: &SIZES, varied: false };
     let (mut sender, mut receiver) = (Sender::new(style), Receiver::new(style));
     let company = Company::default();

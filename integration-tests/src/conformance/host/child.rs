@@ -40,14 +40,14 @@ pub(crate) fn is_child_for(subject: &Subject) -> bool {
 
 /// Plays the target, and ends the process.
 pub(crate) fn play(subject: &Subject) -> ! {
-    let played = play_until_asked_no_more(subject);
+    let played = play_until_commands_end(subject);
     if let Err(failure) = &played {
         eprintln!("the target of {} failed: {failure}", subject.name());
     }
     process::exit(if played.is_ok() { PLAYED } else { 1 })
 }
 
-fn play_until_asked_no_more(subject: &Subject) -> Result<(), Failure> {
+fn play_until_commands_end(subject: &Subject) -> Result<(), Failure> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     std::thread::spawn(|| {
         std::thread::sleep(LIFE);

@@ -14,7 +14,7 @@ pub(crate) enum Command {
     /// The word at `target_args`.
     Word,
     /// Drops this code; responds with 1 if it was in the store.
-    Forget([u8; 16]),
+    DropCode([u8; 16]),
     /// The counters.
     Counts,
     /// The output of injected code.
@@ -28,7 +28,7 @@ impl Command {
         match self {
             Command::Ready => "ready".into(),
             Command::Word => "word".into(),
-            Command::Forget(id) => format!("forget {:032x}", u128::from_be_bytes(id)),
+            Command::DropCode(id) => format!("forget {:032x}", u128::from_be_bytes(id)),
             Command::Counts => "counts".into(),
             Command::Printed => "printed".into(),
             Command::Die => "die".into(),
@@ -44,7 +44,7 @@ impl Command {
             "die" => Command::Die,
             _ => {
                 let id = u128::from_str_radix(line.strip_prefix("forget ")?, 16).ok()?;
-                Command::Forget(id.to_be_bytes())
+                Command::DropCode(id.to_be_bytes())
             }
         })
     }
@@ -90,8 +90,8 @@ impl Commands {
     }
 
     /// Sends a command, and waits for the lines of the response.
-    pub(crate) fn ask(&mut self, command: &Command) -> Result<Vec<String>, Failure> {
-        let gone = |error: std::io::Error| Failure::new(format!("the target does not answer: {error}"));
+    pub(crate) fn request(&mut self, command: &Command) -> Result<Vec<String>, Failure> {
+        let gone = |error: std::io::Error| Failure::new(format!("the target does not respond: {error}"));
         writeln!(self.stream.get_mut(), "{}", command.to_line()).map_err(gone)?;
         let count: usize = self.line().map_err(gone)?.parse()?;
         (0..count).map(|_| self.line().map_err(gone)).collect()
@@ -123,23 +123,23 @@ impl Commands {
 }
 
 /// The end that responds, which never waits.
-pub(crate) struct Questions {
+pub(crate) struct CommandReceiver {
     stream: Stream,
     line: Vec<u8>,
 }
 
 /// The received command.
-pub(crate) enum Asked {
+pub(crate) enum Received {
     Nothing,
-    Question(Command),
+    Command(Command),
     /// The end that sends commands is gone.
     End,
 }
 
-impl Questions {
-    pub(crate) fn new(stream: Stream) -> Result<Questions, Failure> {
+impl CommandReceiver {
+    pub(crate) fn new(stream: Stream) -> Result<CommandReceiver, Failure> {
         stream.set_nonblocking(true)?;
-        Ok(Questions { stream, line: Vec::new() })
+        Ok(CommandReceiver { stream, line: Vec::new() })
     }
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
@@ -147,27 +147,27 @@ impl Questions {
     }
 
     /// Polls for a command.
-    pub(crate) fn look(&mut self) -> Result<Asked, Failure> {
+    pub(crate) fn look(&mut self) -> Result<Received, Failure> {
         // There is one command at a time, so nothing comes behind its end.
         let mut bytes = [0; 128];
         match self.stream.read(&mut bytes) {
-            Ok(0) => return Ok(Asked::End),
+            Ok(0) => return Ok(Received::End),
             Ok(len) => self.line.extend(&bytes[..len]),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Asked::Nothing),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Received::Nothing),
             // The other end was killed with a command open.
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(Asked::End),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(Received::End),
             Err(error) => return Err(error.into()),
         }
-        let Some(line) = self.line.strip_suffix(b"\n") else { return Ok(Asked::Nothing) };
+        let Some(line) = self.line.strip_suffix(b"\n") else { return Ok(Received::Nothing) };
         let line = String::from_utf8_lossy(line).into_owned();
         self.line.clear();
         let command = Command::parse(&line);
         ensure!(command.is_some(), "asked {line:?}");
-        Ok(command.map_or(Asked::Nothing, Asked::Question))
+        Ok(command.map_or(Received::Nothing, Received::Command))
     }
 
     /// Responds to the command.
-    pub(crate) fn answer(&mut self, lines: &[String]) -> Result<(), Failure> {
+    pub(crate) fn respond(&mut self, lines: &[String]) -> Result<(), Failure> {
         let mut text = format!("{}\n", lines.len());
         for line in lines {
             text += line;
@@ -187,7 +187,7 @@ mod tests {
     fn every_command_is_read_as_what_it_was() {
         let id = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 255];
         let plain = [Command::Ready, Command::Word, Command::Counts, Command::Printed, Command::Die];
-        for command in plain.into_iter().chain([Command::Forget(id)]) {
+        for command in plain.into_iter().chain([Command::DropCode(id)]) {
             assert_eq!(Command::parse(&command.to_line()), Some(command));
         }
         assert_eq!(Command::parse("forget x"), None);

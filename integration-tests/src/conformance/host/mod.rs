@@ -182,7 +182,7 @@ impl Host<'_> {
         };
         let commands = Commands::new(stream)?;
         let running = self.running.insert(Running { commands, place, address: String::new() });
-        match running.commands.ask(&Command::Ready) {
+        match running.commands.request(&Command::Ready) {
             Ok(lines) => {
                 running.address = lines.concat();
                 Ok(())
@@ -226,13 +226,13 @@ impl Host<'_> {
         }
     }
 
-    fn ask(&mut self, command: &Command) -> Result<Vec<String>, Failure> {
+    fn request(&mut self, command: &Command) -> Result<Vec<String>, Failure> {
         let running = self.running.as_mut().ok_or_else(|| Failure::new("the target is not running"))?;
-        running.commands.ask(command)
+        running.commands.request(command)
     }
 
     fn number(&mut self, command: &Command) -> Result<u64, Failure> {
-        let lines = self.ask(command)?;
+        let lines = self.request(command)?;
         lines
             .first()
             .and_then(|line| line.parse().ok())
@@ -245,20 +245,20 @@ impl Host<'_> {
     }
 
     /// Makes the target drop code; returns whether the code was in its store.
-    pub(super) fn forget(&mut self, library: &Library) -> Result<bool, Failure> {
+    pub(super) fn drop_code(&mut self, library: &Library) -> Result<bool, Failure> {
         let id: CodeId =
             library.images().first().ok_or_else(|| Failure::new("a library without images"))?.id();
-        Ok(self.number(&Command::Forget(id.0))? == 1)
+        Ok(self.number(&Command::DropCode(id.0))? == 1)
     }
 
     /// The target's counters.
     pub(super) fn counts(&mut self) -> Result<Counts, Failure> {
-        Counts::parse(&self.ask(&Command::Counts)?)
+        Counts::parse(&self.request(&Command::Counts)?)
     }
 
     /// The output of injected code since the last call.
     pub(super) fn printed(&mut self) -> Result<Vec<String>, Failure> {
-        self.ask(&Command::Printed)
+        self.request(&Command::Printed)
     }
 
     /// A link to the target, over the subject's transport only.

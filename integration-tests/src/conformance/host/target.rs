@@ -11,7 +11,7 @@ use farjump_core::wait::{Turn, Waiter};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, getpid, kill_process};
 
-use super::control::{Asked, Command, Counts, Questions};
+use super::control::{Command, CommandReceiver, Counts, Received};
 use super::{PATIENCE, Stream};
 use crate::conformance::failure::Failure;
 
@@ -95,22 +95,22 @@ pub(super) fn serve(
         Args::Word => {
             let mut word = 0_u64;
             let mut target = listen().args(&mut word).build()?;
-            answer_all(&mut target, stream, |target| target.args_mut::<u64>().copied().unwrap_or(0))
+            serve_commands(&mut target, stream, |target| target.args_mut::<u64>().copied().unwrap_or(0))
         }
         Args::File(path) => {
             let mut data = Data::open(path)?;
             let mut target = listen().args(&mut data).build()?;
-            answer_all(&mut target, stream, |_| 0)
+            serve_commands(&mut target, stream, |_| 0)
         }
     }
 }
 
-fn answer_all<'a>(
+fn serve_commands<'a>(
     target: &mut Target<'a>,
     stream: Stream,
     word: impl Fn(&mut Target<'a>) -> u64,
 ) -> Result<(), Failure> {
-    let mut questions = Questions::new(stream)?;
+    let mut receiver = CommandReceiver::new(stream)?;
     let mut waiter = Waiter::new(WaitPolicy::for_cores(2, 2));
     let mut busy = 0;
     loop {
@@ -124,15 +124,15 @@ fn answer_all<'a>(
             match waiter.turn() {
                 Turn::Again | Turn::Event => continue,
                 Turn::Yield => std::thread::yield_now(),
-                Turn::Sleep => sleep(target, &questions)?,
+                Turn::Sleep => sleep(target, &receiver)?,
             }
         }
-        match questions.look()? {
-            Asked::Nothing => {}
-            Asked::End => return Ok(()),
-            Asked::Question(command) => {
+        match receiver.look()? {
+            Received::Nothing => {}
+            Received::End => return Ok(()),
+            Received::Command(command) => {
                 let reply = reply(target, command, &word);
-                questions.answer(&reply)?;
+                receiver.respond(&reply)?;
             }
         }
     }
@@ -146,7 +146,7 @@ fn reply<'a>(
     match command {
         Command::Ready => vec![target.address()],
         Command::Word => vec![word(target).to_string()],
-        Command::Forget(id) => vec![u8::from(target.drop_code(&CodeId(id))).to_string()],
+        Command::DropCode(id) => vec![u8::from(target.drop_code(&CodeId(id))).to_string()],
         Command::Counts => {
             let (stats, sources) = (target.stats(), target.sources() as u64);
             let (calls, images, links) = (stats.calls, stats.images_linked, stats.links);
@@ -162,14 +162,14 @@ fn reply<'a>(
 }
 
 /// Sleeps as a program does that also waits for other events: here, commands.
-fn sleep(target: &mut Target<'_>, questions: &Questions) -> Result<(), Failure> {
+fn sleep(target: &mut Target<'_>, receiver: &CommandReceiver) -> Result<(), Failure> {
     let slept = match target.arm()? {
         None => Ok(0),
         Some(longest) => {
             let longest = longest.min(Duration::from_secs(60));
             let timeout =
                 Timespec { tv_sec: longest.as_secs() as i64, tv_nsec: i64::from(longest.subsec_nanos()) };
-            let watched = [target.as_fd(), questions.as_fd()];
+            let watched = [target.as_fd(), receiver.as_fd()];
             poll(&mut watched.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)), Some(&timeout))
         }
     };

@@ -31,7 +31,7 @@ pub(in crate::conformance) fn lost_code(fixture: &Fixture) -> Counted {
         for call in 0..20 {
             if call == 10 {
                 // Calls that have arrived by now have run; the others find no code.
-                let held = host.forget(witness)? && host.forget(echo)?;
+                let held = host.drop_code(witness)? && host.drop_code(echo)?;
                 // A target's own libraries do not return to the store after they are dropped from it. In mode in
                 // place the target stores none.
                 let holds = matches!(mode, Mode::Cached | Mode::Always);

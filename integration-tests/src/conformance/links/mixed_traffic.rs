@@ -104,7 +104,7 @@ impl<'l> Mix<'l> {
             82..84 => Ok(self.link.flush(PATIENCE)?),
             84..86 => {
                 let lost = [echo, fill, witness, panics][self.rng.usize(0..4)];
-                host.forget(lost).map(|_| ())
+                host.drop_code(lost).map(|_| ())
             }
             86..88 if !self.in_flight.is_empty() => {
                 let index = self.rng.usize(0..self.in_flight.len());

@@ -11,7 +11,7 @@ use crate::conformance::host::{Args, Fixture, MAX_PAYLOAD, PATIENCE};
 use crate::conformance::libraries::Libraries;
 
 /// Size of the reply mailbox, in bytes.
-const ROOM: usize = 16 << 10;
+const MAILBOX_SIZE: usize = 16 << 10;
 /// Rounds.
 const ROUNDS: u64 = 3;
 
@@ -20,7 +20,7 @@ pub(in crate::conformance) fn refusals(fixture: &Fixture) -> Counted {
     let reported = Arc::new(AtomicU64::new(0));
     let count = reported.clone();
     let link = host.link_with(|builder| {
-        builder.reply_mailbox_size(ROOM).on_refused(move |_| _ = count.fetch_add(1, Relaxed))
+        builder.reply_mailbox_size(MAILBOX_SIZE).on_refused(move |_| _ = count.fetch_add(1, Relaxed))
     })?;
     let Libraries { echo, fill, missing, panics, .. } = fixture.libraries;
     // A target cannot have this function itself.
@@ -34,13 +34,15 @@ pub(in crate::conformance) fn refusals(fixture: &Fixture) -> Counted {
         let before = link.inject(echo, b"before")?;
         let unresolved = link.inject(missing, b"")?;
         let panicked = link.inject(panics, b"on purpose")?;
-        let too_long = link.inject(fill, &fill_args(2 * ROOM, 1, round))?;
+        let too_long = link.inject(fill, &fill_args(2 * MAILBOX_SIZE, 1, round))?;
         let after = link.inject(echo, b"after")?;
 
         same(&after.wait(PATIENCE)?, b"after")?;
         match too_long.wait(PATIENCE) {
             Err(Error::Call(CallError::Refused { cause: RefusalCause::ReplyTooLarge, .. })) => {}
-            other => ensure!(false, "a reply of {} bytes into {ROOM} gives {other:?}", 2 * ROOM),
+            other => {
+                ensure!(false, "a reply of {} bytes into {MAILBOX_SIZE} gives {other:?}", 2 * MAILBOX_SIZE)
+            }
         }
         match panicked.wait(PATIENCE) {
             Err(Error::Call(CallError::Panicked { ifunc, message }))

@@ -8,7 +8,7 @@ use crate::conformance::host::{Args, Fixture, PATIENCE};
 use crate::conformance::pattern;
 
 /// Size of the reply mailbox, in bytes.
-const ROOM: usize = 64 << 10;
+const MAILBOX_SIZE: usize = 64 << 10;
 /// Length of one reply, if the path has frames of that length.
 const REPLY: usize = 12_000;
 /// Number of calls: far more replies than fit.
@@ -20,7 +20,7 @@ pub(in crate::conformance) fn unread(fixture: &Fixture) -> Counted {
     let one_sided = fixture.subject().make().source.capabilities().inbox == InboxKind::OneSided;
     let len = fixture.fitting(REPLY);
     let mut host = fixture.host(Args::Word)?;
-    let link = host.link_with(|builder| builder.reply_mailbox_size(ROOM))?;
+    let link = host.link_with(|builder| builder.reply_mailbox_size(MAILBOX_SIZE))?;
     let other = host.link()?;
     let calls: Vec<_> = (0..CALLS)
         .map(|number| link.inject(&fixture.libraries.fill, &fill_args(len, 21, number)))
@@ -31,7 +31,10 @@ pub(in crate::conformance) fn unread(fixture: &Fixture) -> Counted {
     }
     let ran = host.counts()?.calls - OTHERS;
     // The only space is a mailbox. (A source that waits for credit takes replies meanwhile.)
-    ensure!(ran < CALLS || !one_sided, "{ran} replies of {len} bytes went into {ROOM} bytes of space");
+    ensure!(
+        ran < CALLS || !one_sided,
+        "{ran} replies of {len} bytes went into {MAILBOX_SIZE} bytes of space"
+    );
     for (number, call) in (0..).zip(calls) {
         same(&call.wait(PATIENCE)?, &pattern::bytes(len, 21, number))?;
     }

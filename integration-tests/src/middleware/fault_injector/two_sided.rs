@@ -161,8 +161,8 @@ unsafe impl Messages for FaultyMessages {
         self.inner.wants_write()
     }
 
-    fn tells_unasked(&self) -> bool {
-        self.inner.tells_unasked()
+    fn wakes_unarmed(&self) -> bool {
+        self.inner.wakes_unarmed()
     }
 
     fn has_end(&self) -> bool {

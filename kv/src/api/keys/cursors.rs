@@ -184,23 +184,23 @@ type Taker<'t> = &'t mut dyn FnMut(&[u8], Option<&[u8]>) -> bool;
 /// A function that takes the elements of a key, and whether it has always continued.
 struct Scan<'s> {
     element: Taker<'s>,
-    goes_on: bool,
+    continued: bool,
 }
 
 /// Calls `element` with each element of a hash or a set, as long as it returns `true`. Returns whether it always did.
 /// The caller has checked the key's type.
 fn scan(key: &Key<'_>, element: Taker<'_>) -> bool {
-    let mut scan = Scan { element, goes_on: true };
+    let mut scan = Scan { element, continued: true };
     // SAFETY: the function takes no arguments.
     let cursor = unsafe { functions().scan_cursor_create()() };
     // SAFETY: key and cursor are alive. The server calls the callback only inside this call, on this thread, with this
     // address.
     while unsafe { functions().scan_key()(key.raw(), cursor, give_element, (&raw mut scan).cast()) } != 0
-        && scan.goes_on
+        && scan.continued
     {}
     // SAFETY: the cursor was made above, and is not used after this.
     unsafe { functions().scan_cursor_destroy()(cursor) };
-    scan.goes_on
+    scan.continued
 }
 
 /// The callback that the server calls for an element of a hash or a set.
@@ -215,8 +215,8 @@ unsafe extern "C" fn give_element(
     // SAFETY: the server lends both strings for this call; a set's members have no value.
     let (name, value) =
         unsafe { (bytes_of(field), if value.is_null() { None } else { Some(bytes_of(value)) }) };
-    if scan.goes_on {
+    if scan.continued {
         let went_on = catch_unwind(AssertUnwindSafe(|| (scan.element)(name, value)));
-        scan.goes_on = went_on.unwrap_or(false);
+        scan.continued = went_on.unwrap_or(false);
     }
 }

@@ -135,7 +135,7 @@ impl<'a> Link<'a, '_> {
     ) -> Result<Option<Word<'a>>, BuildError> {
         let part = placed.part;
         let &Link { program, layout, table, .. } = self;
-        let (value, mut field) = table.way(entry.number).map_err(|why| self.refusal(part, entry, why))?;
+        let (value, mut field) = table.meaning(entry.number).map_err(|why| self.refusal(part, entry, why))?;
         if value == Value::Mark {
             return Ok(None);
         }
@@ -227,10 +227,10 @@ impl<'a> Link<'a, '_> {
         let upper = there[first..]
             .iter()
             .take_while(|upper| upper.offset == offset)
-            .find(|upper| table.way(upper.number).is_ok_and(|(_, field)| field == Field::High));
+            .find(|upper| table.meaning(upper.number).is_ok_and(|(_, field)| field == Field::High));
         let upper = upper.ok_or_else(alone)?;
         let to = program.find(home.object, upper.symbol)?;
-        let (value, _) = table.way(upper.number).map_err(|why| self.refusal(home, upper, why))?;
+        let (value, _) = table.meaning(upper.number).map_err(|why| self.refusal(home, upper, why))?;
         let target = if value == Value::Slot { layout.slot(to) } else { layout.address(to) };
         let target = target.ok_or_else(|| self.refusal(home, upper, Refusal::Fixed))?;
         let place = layout.address(Found::In(home, offset)).ok_or_else(alone)?;
@@ -247,7 +247,7 @@ impl<'a> Link<'a, '_> {
     ) -> Result<Option<(usize, u64)>, BuildError> {
         let &Link { program, layout, table, .. } = self;
         // An unknown relocation is no reason to refuse code: its word stays unchanged.
-        let Some(field) = table.way_in_debugging(entry.number) else { return Ok(None) };
+        let Some(field) = table.meaning_in_debug_info(entry.number) else { return Ok(None) };
         let Ok(to) = program.find(part.object, entry.symbol) else { return Ok(None) };
         let gone = layout.address(to).is_none();
         // Debuggers recognize code that was not linked by address 0.

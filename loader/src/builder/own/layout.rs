@@ -154,7 +154,7 @@ impl<'a> Layout<'a> {
         for &part in parts {
             let bytes = program.bytes(part)?;
             for entry in program.relocations(part)? {
-                let Ok((value, _)) = table.way(entry.number) else { continue };
+                let Ok((value, _)) = table.meaning(entry.number) else { continue };
                 if value != Value::Slot && value != Value::Call {
                     continue;
                 }

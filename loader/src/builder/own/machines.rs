@@ -74,7 +74,7 @@ pub(super) struct Table {
     /// Relocations of a shared object for a word with the address of a symbol, and for an address inside the object.
     pub(super) word: RelocationType,
     pub(super) relative: RelocationType,
-    ways: &'static [(RelocationType, Value, Field)],
+    meanings: &'static [(RelocationType, Value, Field)],
     /// Relocations of code that is not position-independent.
     fixed: &'static [RelocationType],
     /// Length of a stub, in bytes.
@@ -88,7 +88,7 @@ static X86_64: Table = Table {
     machine: Machine::X86_64,
     word: elf::R_X86_64_64,
     relative: elf::R_X86_64_RELATIVE,
-    ways: &[
+    meanings: &[
         (elf::R_X86_64_NONE, Value::Mark, Field::Nothing),
         (elf::R_X86_64_64, Value::Absolute, Field::Word(8)),
         (elf::R_X86_64_PC64, Value::Symbol, Field::Distance(8)),
@@ -117,7 +117,7 @@ static AARCH64: Table = Table {
     machine: Machine::AARCH64,
     word: elf::R_AARCH64_ABS64,
     relative: elf::R_AARCH64_RELATIVE,
-    ways: &[
+    meanings: &[
         (elf::R_AARCH64_NONE, Value::Mark, Field::Nothing),
         (elf::R_AARCH64_ABS64, Value::Absolute, Field::Word(8)),
         (elf::R_AARCH64_PREL64, Value::Symbol, Field::Distance(8)),
@@ -161,7 +161,7 @@ static RISCV: Table = Table {
     machine: Machine::RISCV,
     word: elf::R_RISCV_64,
     relative: elf::R_RISCV_RELATIVE,
-    ways: &[
+    meanings: &[
         (elf::R_RISCV_NONE, Value::Mark, Field::Nothing),
         (elf::R_RISCV_RELAX, Value::Mark, Field::Nothing),
         (elf::R_RISCV_ALIGN, Value::Mark, Field::Nothing),
@@ -225,8 +225,8 @@ impl Table {
     ///
     /// # Errors
     /// It has none in an image.
-    pub(super) fn way(&self, number: RelocationType) -> Result<(Value, Field), Refusal> {
-        match self.ways.iter().find(|(known, ..)| *known == number) {
+    pub(super) fn meaning(&self, number: RelocationType) -> Result<(Value, Field), Refusal> {
+        match self.meanings.iter().find(|(known, ..)| *known == number) {
             Some(&(_, value, field)) => Ok((value, field)),
             None if self.fixed.contains(&number) => Err(Refusal::Fixed),
             None => Err(Refusal::Unknown),
@@ -235,16 +235,16 @@ impl Table {
 
     /// Returns whether a relocation only marks something for linkers.
     pub(super) fn is_mark(&self, number: RelocationType) -> bool {
-        self.way(number) == Ok((Value::Mark, Field::Nothing))
+        self.meaning(number) == Ok((Value::Mark, Field::Nothing))
     }
 
     /// The relocation's meaning in debugging information, where addresses of other sections are words of any length.
-    pub(super) fn way_in_debugging(&self, number: RelocationType) -> Option<Field> {
+    pub(super) fn meaning_in_debug_info(&self, number: RelocationType) -> Option<Field> {
         match number {
             elf::R_X86_64_32 if self.machine == Machine::X86_64 => Some(Field::Word(4)),
             elf::R_AARCH64_ABS32 if self.machine == Machine::AARCH64 => Some(Field::Word(4)),
             elf::R_RISCV_32 if self.machine == Machine::RISCV => Some(Field::Word(4)),
-            _ => self.way(number).ok().map(|(_, field)| field),
+            _ => self.meaning(number).ok().map(|(_, field)| field),
         }
     }
 

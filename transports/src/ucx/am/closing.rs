@@ -143,7 +143,7 @@ mod tests {
     }
 
     /// Drops an endpoint that has just connected to `peer`, which does nothing.
-    fn drop_one_to(peer: &UnconnectedAm) {
+    fn drop_connected(peer: &UnconnectedAm) {
         drop(open().join(peer.address().try_to_owned().unwrap()).unwrap());
     }
 
@@ -188,7 +188,7 @@ mod tests {
 
     fn drop_too_many() {
         let still = open();
-        (0..MOST).for_each(|_| drop_one_to(&still));
+        (0..MOST).for_each(|_| drop_connected(&still));
         assert_eq!(kept().len(), MOST);
         let refused = UnconnectedAm::open(&OpenRequest::new(1 << 16, 4096), true).err();
         assert!(matches!(refused, Some(Cause::System(text)) if text.contains("stand still")));

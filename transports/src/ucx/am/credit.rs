@@ -109,7 +109,7 @@ impl SendCredit {
 }
 
 /// Number of consumed frames at which a receiver returns credit without a request.
-const UNASKED: u64 = MAX_FRAMES as u64 / 4;
+const UNREQUESTED_AT: u64 = MAX_FRAMES as u64 / 4;
 
 /// The receiver's state. UCX's callbacks change it behind a shared reference.
 pub(super) struct RecvCredit {
@@ -135,7 +135,7 @@ impl RecvCredit {
             bytes: (Cell::new(0), Cell::new(0)),
             consumed: Cell::new(0),
             returned: (Cell::new(0), Cell::new(0)),
-            due: Cell::new(UNASKED),
+            due: Cell::new(UNREQUESTED_AT),
         }
     }
 
@@ -177,7 +177,7 @@ impl RecvCredit {
         if self.returned.0.get() != consumed {
             self.returned.0.set(consumed);
             self.returned.1.set(self.bytes.1.get());
-            self.due.set(UNASKED);
+            self.due.set(UNREQUESTED_AT);
         }
         consumed as u16
     }
@@ -256,7 +256,7 @@ mod tests {
         assert!(recv_credit.must_return_credit());
         assert_eq!(recv_credit.return_credit(), 1);
         assert!(!recv_credit.must_return_credit());
-        for _ in 0..UNASKED {
+        for _ in 0..UNREQUESTED_AT {
             assert!(!recv_credit.must_return_credit());
             recv_credit.came(64, false).unwrap();
             recv_credit.done(64);

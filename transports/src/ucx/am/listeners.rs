@@ -197,7 +197,7 @@ mod tests {
     }
 
     /// A listening socket that is due to be closed, and its listeners.
-    fn door(at: &str) -> (TcpListener, Listeners) {
+    fn due_listener(at: &str) -> (TcpListener, Listeners) {
         let listener = TcpListener::bind(at).unwrap();
         let mut listeners = Listeners { open: vec![found(&listener)], heard: None };
         assert_eq!(listeners.close(), Ok(false), "the peer has just been heard of");
@@ -211,7 +211,7 @@ mod tests {
         for refused in [&[][..], &[libc::SO_ATTACH_FILTER]] {
             without(refused, || {
                 for at in ["127.0.0.1:0", "[::1]:0"] {
-                    let (listener, mut listeners) = door(at);
+                    let (listener, mut listeners) = due_listener(at);
                     assert_eq!(listeners.close(), Ok(true));
                     assert!(!is_open(listener.local_addr().unwrap()));
                     listener.accept().unwrap();
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn an_unclosable_listener_is_an_error_naming_its_address_and_socket_options() {
         without(&[libc::SO_ATTACH_FILTER, libc::SO_BINDTOIFINDEX], || {
-            let (listener, mut listeners) = door("127.0.0.1:0");
+            let (listener, mut listeners) = due_listener("127.0.0.1:0");
             let at = listener.local_addr().unwrap();
             let error = listeners.close().unwrap_err().to_string();
             assert!(error.contains(&at.to_string()) && error.contains("Operation not permitted"), "{error}");

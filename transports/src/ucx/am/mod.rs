@@ -60,7 +60,7 @@ const EAGER: usize = 64 << 10;
 
 /// The way in which UCX sends a message.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Protocol {
     /// As a copy.
     Eager,
     /// The receiver fetches it.
@@ -125,7 +125,7 @@ struct Sending {
 /// A connected endpoint.
 struct AmMessages {
     ucx: &'static Ucx,
-    end: ucp_ep_h,
+    endpoint: ucp_ep_h,
     /// Longest frame that the peer accepts, in bytes.
     max_frame: usize,
     /// Longest frame that is sent eagerly. The receiver fetches longer ones, though never over TCP. `None` if UCX
@@ -160,14 +160,14 @@ struct AmMessages {
 // SAFETY: requests and UCX endpoint belong to the UCX worker, which is `Send` and owned here.
 unsafe impl Send for AmMessages {}
 
-impl Way {
+impl Protocol {
     fn params(self) -> ucp_request_param_t {
         // SAFETY: zero is valid for all fields, numbers and pointers; UCX reads those that the mask names.
         let mut params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
         let (mask, flags) = match self {
-            Way::Eager => (UCP_OP_ATTR_FIELD_FLAGS, UCP_AM_SEND_FLAG_EAGER),
-            Way::Rendezvous => (UCP_OP_ATTR_FIELD_FLAGS, UCP_AM_SEND_FLAG_RNDV),
-            Way::Chosen => (0, 0),
+            Protocol::Eager => (UCP_OP_ATTR_FIELD_FLAGS, UCP_AM_SEND_FLAG_EAGER),
+            Protocol::Rendezvous => (UCP_OP_ATTR_FIELD_FLAGS, UCP_AM_SEND_FLAG_RNDV),
+            Protocol::Chosen => (0, 0),
         };
         (params.op_attr_mask, params.flags) = (mask, flags);
         params
@@ -179,7 +179,7 @@ impl AmMessages {
     /// why the peer may share no memory with this process.
     fn new(
         worker: AmWorker,
-        end: ucp_ep_h,
+        endpoint: ucp_ep_h,
         peer_address: &AmAddress,
         apart: String,
     ) -> Result<AmMessages, Cause> {
@@ -198,14 +198,14 @@ impl AmMessages {
         };
         Ok(AmMessages {
             ucx,
-            end,
+            endpoint,
             max_frame: usize::try_from(peer_address.max_frame).unwrap_or(MAX_FRAME).min(MAX_FRAME),
             eager,
             most_fronted: eager.map_or(0, |_| MOST_FRONTED),
             ready: 0,
             reserved: 0,
             start: NonNull::dangling(),
-            params: Way::Eager.params(),
+            params: Protocol::Eager.params(),
             aside: ptr::null_mut(),
             requested: None,
             worker: ManuallyDrop::new(worker),
@@ -322,7 +322,7 @@ unsafe impl Messages for AmMessages {
             unsafe {
                 let (start, len) = put_in_front(self.start, len, word);
                 let start = start.as_ptr().cast();
-                self.ucx.ucp_am_send_nbx(self.end, FRONTED, ptr::null(), 0, start, len, &self.params)
+                self.ucx.ucp_am_send_nbx(self.endpoint, FRONTED, ptr::null(), 0, start, len, &self.params)
             }
         } else {
             self.send_long(word, len)
@@ -345,7 +345,7 @@ unsafe impl Messages for AmMessages {
             copy(body, self.start);
             let (start, len) = put_header(self.start, len, header, word);
             let start = start.as_ptr().cast();
-            self.ucx.ucp_am_send_nbx(self.end, FRONTED, ptr::null(), 0, start, len, &self.params)
+            self.ucx.ucp_am_send_nbx(self.endpoint, FRONTED, ptr::null(), 0, start, len, &self.params)
         };
         self.sent(sent, len, frame)
     }
@@ -408,7 +408,7 @@ unsafe impl Messages for AmMessages {
     }
 
     fn path_info(&self) -> PathInfo {
-        let lanes = Lanes::of(self.ucx, self.end);
+        let lanes = Lanes::of(self.ucx, self.endpoint);
         let mut notes = Vec::new();
         if lanes.are_tcp() {
             notes.push(format!("TCP, because nothing faster connects both processes: {}", self.apart));
@@ -426,7 +426,7 @@ impl Drop for AmMessages {
         // SAFETY: zero is valid for all fields, numbers and pointers; the empty mask names none to read.
         let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
         // SAFETY: the UCX endpoint is connected, and not used again. Closing first sends taken messages.
-        let request = unsafe { self.ucx.ucp_ep_close_nbx(self.end, &params) };
+        let request = unsafe { self.ucx.ucp_ep_close_nbx(self.endpoint, &params) };
         // SAFETY: neither is used again: this is `drop`.
         let (worker, note) =
             unsafe { (ManuallyDrop::take(&mut self.worker), ManuallyDrop::take(&mut self.note)) };

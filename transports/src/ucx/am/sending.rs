@@ -8,7 +8,7 @@ use farjump_core::transport::{Cause, Operation, TransportError};
 use farjump_ucx_sys::{UCS_INPROGRESS, UCS_OK, UCS_PTR_IS_PTR, ucs_status_ptr_t};
 
 use super::inbox::{CREDIT, CREDIT_REQUEST, FRAME};
-use super::{AmMessages, Sending, Way, error};
+use super::{AmMessages, Protocol, Sending, error};
 use crate::ucx::moving;
 use crate::ucx::worker::status_of;
 
@@ -26,14 +26,24 @@ impl AmMessages {
     pub(super) unsafe fn pass(
         &self,
         id: c_uint,
-        way: Way,
+        protocol: Protocol,
         header: &[u8],
         data: *const c_void,
         len: usize,
     ) -> ucs_status_ptr_t {
         let header_at = if header.is_empty() { ptr::null() } else { header.as_ptr().cast() };
         // SAFETY: the UCX endpoint is connected since `new`, and the caller keeps header and data.
-        unsafe { self.ucx.ucp_am_send_nbx(self.end, id, header_at, header.len(), data, len, &way.params()) }
+        unsafe {
+            self.ucx.ucp_am_send_nbx(
+                self.endpoint,
+                id,
+                header_at,
+                header.len(),
+                data,
+                len,
+                &protocol.params(),
+            )
+        }
     }
 
     /// Drops the messages that UCX has sent.
@@ -74,7 +84,7 @@ impl AmMessages {
         // SAFETY: UCX does not read the note between requests, and the next send waits for this request.
         let sent = unsafe {
             at.write(consumed.to_le_bytes());
-            self.pass(id, Way::Eager, at.as_ref(), ptr::null(), 0)
+            self.pass(id, Protocol::Eager, at.as_ref(), ptr::null(), 0)
         };
         if UCS_PTR_IS_PTR(sent) {
             self.aside = sent;
@@ -98,7 +108,7 @@ impl AmMessages {
     /// message behind them waits too, at twice the cost. While the peer makes no progress, a stream would otherwise
     /// fill the peer's window with them before any moves.
     #[inline(never)]
-    fn make_way(&mut self) -> Result<(), TransportError> {
+    fn drain_queue(&mut self) -> Result<(), TransportError> {
         for _ in 0..TURNS_FOR_SPACE {
             self.work()?;
             if self.sending.len() <= FEW_WAITING {
@@ -120,7 +130,7 @@ impl AmMessages {
             return Err(self.failed(Operation::Send));
         }
         if !self.sending.is_empty() {
-            self.make_way()?;
+            self.drain_queue()?;
         }
         let inbox = self.worker.inbox();
         if !inbox.send_credit.has_credit(len) {
@@ -144,10 +154,10 @@ impl AmMessages {
     /// Sends the frame of `len` bytes in the lent buffer with its header last; `word` is the transport's in it.
     #[inline(never)]
     pub(super) fn send_long(&self, word: [u8; 4], len: usize) -> ucs_status_ptr_t {
-        let way = match self.eager {
-            Some(eager) if len <= eager => Way::Eager,
-            Some(_) => Way::Rendezvous,
-            None => Way::Chosen,
+        let protocol = match self.eager {
+            Some(eager) if len <= eager => Protocol::Eager,
+            Some(_) => Protocol::Rendezvous,
+            None => Protocol::Chosen,
         };
         let Some(lent) = &self.lent else { return ptr::null_mut() };
         let note = lent.note().cast::<[u8; 4]>();
@@ -157,8 +167,8 @@ impl AmMessages {
             lent.start().add(len - TRANSPORT_WORD_LEN).cast().write(word);
             note.write(word);
             // The receiver has to know the number of a frame before fetching it.
-            let header = if way == Way::Eager { &[][..] } else { note.as_ref() };
-            self.pass(FRAME, way, header, lent.start().as_ptr().cast(), len)
+            let header = if protocol == Protocol::Eager { &[][..] } else { note.as_ref() };
+            self.pass(FRAME, protocol, header, lent.start().as_ptr().cast(), len)
         }
     }
 

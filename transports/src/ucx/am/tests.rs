@@ -107,9 +107,9 @@ fn lie_fronted(window: usize, header: &[u8], word: [u8; 4], len: usize) -> Optio
 
 fn lie_as(id: c_uint, window: usize, header: &[u8], data: &[u8]) -> Option<String> {
     let (mut left, mut right) = pair(window, 4096)?;
-    let way = if data.len() <= EAGER { Way::Eager } else { Way::Rendezvous };
+    let protocol = if data.len() <= EAGER { Protocol::Eager } else { Protocol::Rendezvous };
     // SAFETY: header and data outlive the endpoints.
-    let sent = unsafe { left.pass(id, way, header, data.as_ptr().cast(), data.len()) };
+    let sent = unsafe { left.pass(id, protocol, header, data.as_ptr().cast(), data.len()) };
     assert!(!farjump_ucx_sys::UCS_PTR_IS_ERR(sent));
     let error = next(&mut right, &mut left).expect_err("it was taken");
     assert_eq!(right.poll().unwrap_err(), error.clone(), "the end does not stay at its end");
@@ -273,7 +273,7 @@ fn a_short_frame_with_its_header_in_a_separate_line_is_accepted() {
         let mut data = vec![0u8; len];
         data[LINE..].fill(7);
         // SAFETY: the data outlive the endpoints.
-        let sent = unsafe { left.pass(FRONTED, Way::Eager, &[], data.as_ptr().cast(), data.len()) };
+        let sent = unsafe { left.pass(FRONTED, Protocol::Eager, &[], data.as_ptr().cast(), data.len()) };
         assert!(!farjump_ucx_sys::UCS_PTR_IS_ERR(sent));
         let bytes = next(&mut right, &mut left).unwrap();
         assert_eq!(bytes[..len - LINE], data[LINE..], "{len}");

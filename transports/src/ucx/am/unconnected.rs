@@ -33,7 +33,7 @@ pub(super) struct UnconnectedAm {
 
 /// A peer, and the UCX endpoint to it.
 struct Reached {
-    end: ucp_ep_h,
+    endpoint: ucp_ep_h,
     peer_address: AmAddress,
     /// The reason why the peer may share no memory with this process.
     apart: String,
@@ -86,7 +86,7 @@ impl UnconnectedAm {
             )
         };
         let end = self.worker.inbox().worker().connect(&peer_address.worker, unreachable).map_err(failed)?;
-        Ok(Reached { end, peer_address, apart })
+        Ok(Reached { endpoint, peer_address, apart })
     }
 
     pub(super) fn join(mut self, peer: Address) -> Result<AmMessages, TransportError> {
@@ -94,8 +94,8 @@ impl UnconnectedAm {
             let what = "descriptors came with it, and it has none".to_owned();
             return Err(error(Operation::Connect, Cause::Address(what)));
         }
-        let Reached { end, peer_address, apart } = self.reach(&peer.bytes)?;
-        let post = AmMessages::new(self.worker, end, &peer_address, apart);
+        let Reached { endpoint, peer_address, apart } = self.reach(&peer.bytes)?;
+        let post = AmMessages::new(self.worker, endpoint, &peer_address, apart);
         let mut post = post.map_err(|cause| error(Operation::Connect, cause))?;
         post.greet()?;
         Ok(post)

@@ -52,7 +52,7 @@ impl Put {
     /// # Errors
     /// A sentence for display: the reason why it cannot be used, and the remedy.
     pub fn usable() -> Result<Capabilities, String> {
-        probe::ways().map(|_| Put.capabilities())
+        probe::write_methods().map(|_| Put.capabilities())
     }
 }
 
@@ -63,7 +63,7 @@ impl Transport for Put {
 
     fn capabilities(&self) -> Capabilities {
         let mut arrival = ArrivalRules::FENCED | ArrivalRules::CHECKED;
-        let maps = probe::ways().is_ok_and(|ways| ways.map);
+        let maps = probe::write_methods().is_ok_and(|write_methods| write_methods.map);
         arrival.set(ArrivalRules::STORES, maps);
         // Half of the longest ring: a frame of half a ring always fits, whatever precedes it.
         let mut capabilities = Capabilities::new(InboxKind::OneSided, arrival, MAX_FRAME / 2);
@@ -222,7 +222,7 @@ unsafe impl LocalMemory for PutLocal {
 
     fn executable(&mut self) -> Result<NonNull<u8>, TransportError> {
         // If UCX shares no memory, it takes private memory of the system, which has no second mapping.
-        if !probe::ways().is_ok_and(|ways| ways.map) {
+        if !probe::write_methods().is_ok_and(|write_methods| write_methods.map) {
             return Err(error(
                 Operation::Open,
                 Cause::Unsupported("a second mapping of memory that is not shared"),

@@ -12,19 +12,19 @@ use crate::ucx::worker::Worker;
 
 /// The available ways.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Ways {
+pub(super) struct WriteMethods {
     /// True if memory of other processes of this machine can be mapped.
     pub(super) map: bool,
 }
 
 /// Returns the available ways; if there are none, the cause and the remedy as a sentence.
-pub(super) fn ways() -> Result<Ways, String> {
-    static WAYS: OnceLock<Result<Ways, String>> = OnceLock::new();
+pub(super) fn write_methods() -> Result<WriteMethods, String> {
+    static METHODS: OnceLock<Result<WriteMethods, String>> = OnceLock::new();
     inherited::check()?;
-    WAYS.get_or_init(look).clone()
+    METHODS.get_or_init(look).clone()
 }
 
-fn look() -> Result<Ways, String> {
+fn look() -> Result<WriteMethods, String> {
     let context = Context::for_memory()?;
     let map = can_map(context)?;
     if !map && !has_rdma(context) {
@@ -34,7 +34,7 @@ fn look() -> Result<Ways, String> {
             context.ucx.version()
         ));
     }
-    Ok(Ways { map })
+    Ok(WriteMethods { map })
 }
 
 /// Returns whether a context has a transport over an RDMA device that writes the memory of peers.

@@ -17,7 +17,7 @@ use farjump_ucx_sys::{
 use super::remote_region::Peer;
 
 /// Space for UCX's text. UCX truncates longer text.
-const ROOM: usize = 1024;
+const TEXT_LEN: usize = 1024;
 
 /// Implementation of a put.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,7 +27,7 @@ pub(super) enum How {
     /// Emulated, with UCX's description.
     Emulated(String),
     /// Unknown: the older protocols.
-    Untold,
+    Unknown,
 }
 
 /// Puts `len` bytes at `zeros` to the start of the peer's region. Returns UCX's result and description.
@@ -46,7 +46,7 @@ pub(super) unsafe fn put(
     // Makes UCX return a request even for a put that completes at once.
     params.op_attr_mask = UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
     // SAFETY: the caller guarantees endpoint, range and bytes.
-    let request = unsafe { ucx.ucp_put_nbx(peer.end, zeros, len, peer.address, peer.key, &params) };
+    let request = unsafe { ucx.ucp_put_nbx(peer.endpoint, zeros, len, peer.address, peer.key, &params) };
     // SAFETY: UCX has just returned `request` for a put.
     (request, unsafe { said(ucx, request) })
 }
@@ -57,9 +57,9 @@ pub(super) unsafe fn put(
 /// UCX returned `request` for a put or a get, and it was not freed.
 pub(super) unsafe fn said(ucx: &Ucx, request: ucs_status_ptr_t) -> How {
     if !farjump_ucx_sys::UCS_PTR_IS_PTR(request) {
-        return How::Untold;
+        return How::Unknown;
     }
-    let mut text = [0_u8; ROOM];
+    let mut text = [0_u8; TEXT_LEN];
     // SAFETY: zero is valid for all fields, numbers and pointers; UCX reads those that the mask names.
     let mut attributes: ucp_request_attr_t = unsafe { MaybeUninit::zeroed().assume_init() };
     attributes.field_mask =
@@ -70,14 +70,14 @@ pub(super) unsafe fn said(ucx: &Ucx, request: ucs_status_ptr_t) -> How {
     let status = unsafe { ucx.ucp_request_query(request, &mut attributes) };
     match CStr::from_bytes_until_nul(&text) {
         Ok(text) if status == UCS_OK => How::read(&text.to_string_lossy()),
-        _ => How::Untold,
+        _ => How::Unknown,
     }
 }
 
 impl How {
     /// Parses UCX's text for a request.
     fn read(text: &str) -> How {
-        let Some((_, rest)) = text.split_once(" length ") else { return How::Untold };
+        let Some((_, rest)) = text.split_once(" length ") else { return How::Unknown };
         // Length, protocol, lane, and two estimates: `8 short sysv/memory 83.3 MB/s 0.09 us`.
         let Some((_, how)) = rest.split_once(' ') else { return How::Emulated(rest.to_owned()) };
         let words: Vec<_> = how.split_whitespace().collect();
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn the_older_protocols_say_nothing() {
         for text in ["flags:0x1 <no debug info>", "", "flags:0x0"] {
-            assert_eq!(How::read(text), How::Untold, "{text}");
+            assert_eq!(How::read(text), How::Unknown, "{text}");
         }
     }
 

@@ -65,7 +65,7 @@ unsafe impl ReadMemory for Region {
 /// because UCX may write the memory until then.
 #[derive(Default)]
 pub(super) struct Gets {
-    under_way: Option<Get>,
+    in_flight: Option<Get>,
     spare: SpareMemory<Region>,
 }
 
@@ -90,12 +90,12 @@ impl Gets {
     pub(super) fn start(
         &mut self,
         worker: &Worker,
-        end: ucp_ep_h,
+        endpoint: ucp_ep_h,
         key: &[u8],
         len: usize,
     ) -> Result<(), Cause> {
         let (address, key) = decode(key, len)?;
-        if self.under_way.is_some() && self.poll(worker, end)?.is_none() {
+        if self.in_flight.is_some() && self.poll(worker, end)?.is_none() {
             return Err(Cause::Full);
         }
         let ucx = worker.ucx;
@@ -115,7 +115,7 @@ impl Gets {
         let mut key = ptr::null_mut();
         // SAFETY: the UCX endpoint is connected, the key was made by UCX of this version (`address.rs`) or is a lie,
         // has zeroes behind it, and `key` is a local for the result.
-        match unsafe { ucx.ucp_ep_rkey_unpack(end, key_bytes.as_ptr().cast(), &mut key) } {
+        match unsafe { ucx.ucp_ep_rkey_unpack(endpoint, key_bytes.as_ptr().cast(), &mut key) } {
             UCS_OK => {}
             status => {
                 let what = format!("UCX cannot use its key ({})", words(ucx, status));
@@ -123,21 +123,21 @@ impl Gets {
             }
         }
         let get = Get { ucx, memory, key, address, len, done: 0, request: None, emulated: None };
-        self.under_way.insert(get).go_on(end)
+        self.in_flight.insert(get).get_next_part(end)
     }
 
     /// The bytes of the read under way, if all have arrived.
-    pub(super) fn poll(&mut self, worker: &Worker, end: ucp_ep_h) -> Result<Option<ReadBytes>, Cause> {
+    pub(super) fn poll(&mut self, worker: &Worker, endpoint: ucp_ep_h) -> Result<Option<ReadBytes>, Cause> {
         worker.progress();
-        let Some(get) = &mut self.under_way else { return Ok(None) };
+        let Some(get) = &mut self.in_flight else { return Ok(None) };
         if !get.look()? {
             return Ok(None);
         }
         if get.emulated.is_none() && get.done < get.len {
-            get.go_on(end)?;
+            get.get_next_part(end)?;
             return Ok(None);
         }
-        let Some(mut get) = self.under_way.take() else { return Ok(None) };
+        let Some(mut get) = self.in_flight.take() else { return Ok(None) };
         if let Some(how) = get.emulated.take() {
             get.close();
             log::debug!("ucx-put: memory of the peer is not read natively, but by {how}");
@@ -151,7 +151,7 @@ impl Gets {
 
     /// Ends the read under way, whose endpoint is closed. Its memory stays until this value is dropped.
     pub(super) fn end(&mut self) {
-        if let Some(get) = &mut self.under_way {
+        if let Some(get) = &mut self.in_flight {
             get.close();
         }
     }
@@ -189,7 +189,7 @@ impl Get {
     }
 
     /// Gets the next part. No request is under way.
-    fn go_on(&mut self, end: ucp_ep_h) -> Result<(), Cause> {
+    fn get_next_part(&mut self, endpoint: ucp_ep_h) -> Result<(), Cause> {
         let len = (self.len - self.done).min(PART);
         // SAFETY: zero is valid for all fields, numbers and pointers; UCX reads those that the mask names.
         let mut params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -199,7 +199,7 @@ impl Get {
         // the memory, which is kept until the request is done, or until after the endpoint is closed.
         let request = unsafe {
             let into = self.memory.base().as_ptr().add(self.done).cast::<c_void>();
-            self.ucx.ucp_get_nbx(end, into, len, self.address + self.done as u64, self.key, &params)
+            self.ucx.ucp_get_nbx(endpoint, into, len, self.address + self.done as u64, self.key, &params)
         };
         if UCS_PTR_IS_PTR(request) {
             self.request = Some((request, len));

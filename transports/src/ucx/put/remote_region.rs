@@ -31,7 +31,7 @@ static REACHING: Mutex<()> = Mutex::new(());
 /// A peer's region that this process may write, through a worker that outlives this.
 pub(super) struct Peer {
     ucx: &'static Ucx,
-    pub(super) end: ucp_ep_h,
+    pub(super) endpoint: ucp_ep_h,
     pub(super) key: ucp_rkey_h,
     /// Start of the region, at the peer.
     pub(super) address: u64,
@@ -64,7 +64,7 @@ impl Peer {
         })?;
         // From here on `Peer` or the worker closes it. `PutAddress::check` has checked that the length fits.
         let key_bytes = [&peer_address.key[..], &[0; BEHIND_KEY]].concat();
-        let unpacked = || Peer::unpacked(ucx, end, peer_address, &key_bytes, &why);
+        let unpacked = || Peer::unpacked(ucx, endpoint, peer_address, &key_bytes, &why);
         // The lock protects no data that a panic could leave inconsistent.
         let lock = || REACHING.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(query) = MappingQuery::open() {
@@ -116,7 +116,7 @@ impl Peer {
     /// Makes the peer from its key. Also returns the start of its region, if UCX maps it.
     fn unpacked(
         ucx: &'static Ucx,
-        end: ucp_ep_h,
+        endpoint: ucp_ep_h,
         peer_address: &PutAddress,
         key_bytes: &[u8],
         why: &dyn Fn() -> String,
@@ -124,7 +124,7 @@ impl Peer {
         let mut key = ptr::null_mut();
         // SAFETY: the UCX endpoint is connected, the key was made by UCX of this version (`super::address`), with
         // zeroes behind it, and `key` is a local for the result.
-        match unsafe { ucx.ucp_ep_rkey_unpack(end, key_bytes.as_ptr().cast(), &mut key) } {
+        match unsafe { ucx.ucp_ep_rkey_unpack(endpoint, key_bytes.as_ptr().cast(), &mut key) } {
             UCS_OK => {}
             status => {
                 return Err(Cause::System(format!(
@@ -137,7 +137,7 @@ impl Peer {
         let (address, len, barriers) =
             (peer_address.address, peer_address.len as usize, peer_address.barriers);
         let apart = String::new();
-        let peer = Peer { ucx, end, key, address, len, mapped: None, barriers, apart, listed: None };
+        let peer = Peer { ucx, endpoint, key, address, len, mapped: None, barriers, apart, listed: None };
         let mut start = ptr::null_mut();
         // SAFETY: the key was unpacked above, and `start` is a local for the pointer.
         let mapped = unsafe { ucx.ucp_rkey_ptr(key, address, &mut start) } == UCS_OK;
@@ -200,7 +200,7 @@ impl Peer {
         }
         match how {
             How::Emulated(said) => Err(self.emulated(Some(&said))),
-            How::Native | How::Untold => Ok(()),
+            How::Native | How::Unknown => Ok(()),
         }
     }
 
@@ -217,7 +217,7 @@ impl Peer {
 
     /// Returns the lanes of writes.
     pub(super) fn lanes(&self) -> Lanes {
-        Lanes::of(self.ucx, self.end)
+        Lanes::of(self.ucx, self.endpoint)
     }
 }
 
@@ -230,13 +230,23 @@ impl Peer {
         let key_bytes = [&peer_address.key[..], &[0; BEHIND_KEY]].concat();
         let mut key = ptr::null_mut();
         // SAFETY: the UCX endpoint is connected, and the key is of this process's UCX, with zeroes behind it.
-        match unsafe { ucx.ucp_ep_rkey_unpack(end, key_bytes.as_ptr().cast(), &mut key) } {
+        match unsafe { ucx.ucp_ep_rkey_unpack(endpoint, key_bytes.as_ptr().cast(), &mut key) } {
             UCS_OK => {}
             status => return Err(Cause::System(words(ucx, status))),
         }
         let (address, len, barriers) =
             (peer_address.address, peer_address.len as usize, peer_address.barriers);
-        Ok(Peer { ucx, end, key, address, len, mapped: None, barriers, apart: String::new(), listed: None })
+        Ok(Peer {
+            ucx,
+            endpoint,
+            key,
+            address,
+            len,
+            mapped: None,
+            barriers,
+            apart: String::new(),
+            listed: None,
+        })
     }
 }
 

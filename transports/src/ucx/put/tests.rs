@@ -22,8 +22,8 @@ fn len() -> usize {
 
 /// An open endpoint. If UCX cannot map memory, prints a note and returns `None`.
 fn open() -> Option<Box<UnconnectedPut>> {
-    match probe::ways() {
-        Ok(ways) if ways.map => {
+    match probe::write_methods() {
+        Ok(write_methods) if write_methods.map => {
             Some(Box::new(UnconnectedPut::open(&OpenRequest::new(len(), page_size())).unwrap()))
         }
         Ok(_) => {

@@ -74,7 +74,7 @@ impl UnconnectedPut {
     fn prove(&mut self, reached: Peer, theirs: &[u8], deadline_ms: u32) -> Result<Peer, TransportError> {
         let puts = reached.mapped.is_none();
         // The peer decides in the same way, by its own values.
-        let has_part = puts || !probe::ways().is_ok_and(|ways| ways.map);
+        let has_part = puts || !probe::write_methods().is_ok_and(|write_methods| write_methods.map);
         if self.is_proven || !has_part {
             return Ok(reached);
         }
@@ -87,7 +87,7 @@ impl UnconnectedPut {
             post: &mut self.post,
             own,
             is_first: *self.address < *theirs,
-            asks: puts,
+            queries: puts,
             shows: puts,
             until: Instant::now() + within,
             idle: Cell::new(0),
@@ -97,7 +97,7 @@ impl UnconnectedPut {
             Err(unproven) => {
                 let cause = unproven.cause(&reached, within);
                 // SAFETY: the UCX endpoint is connected, and not used again.
-                unsafe { self.worker.close(reached.end) };
+                unsafe { self.worker.close(reached.endpoint) };
                 Err(error(Operation::Connect, cause))
             }
         }

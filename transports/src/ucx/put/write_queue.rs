@@ -78,12 +78,12 @@ impl WriteQueue {
 
     /// Starts to read memory that the peer lent.
     pub(super) fn start_read(&mut self, key: &[u8], len: usize) -> Result<(), Cause> {
-        self.gets.start(&self.worker, self.peer.end, key, len)
+        self.gets.start(&self.worker, self.peer.endpoint, key, len)
     }
 
     /// The bytes of the read under way, if all have arrived.
     pub(super) fn poll_read(&mut self) -> Result<Option<ReadBytes>, Cause> {
-        self.gets.poll(&self.worker, self.peer.end)
+        self.gets.poll(&self.worker, self.peer.endpoint)
     }
 
     /// Starts to write `len` bytes at `from` to `offset` of the peer's region.
@@ -99,13 +99,14 @@ impl WriteQueue {
     ) -> Result<(), Cause> {
         // SAFETY: zero is valid for all fields, numbers and pointers; the empty mask names none to read.
         let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
-        let Peer { end, key, address, .. } = self.peer;
+        let Peer { endpoint, key, address, .. } = self.peer;
         self.fence.note_put();
         // For longer puts, no query has shown whether UCX emulates them.
         for piece in (0..len).step_by(LONGEST) {
             let (at, rest) = (address + (offset + piece) as u64, LONGEST.min(len - piece));
             // SAFETY: the UCX endpoint is connected; the caller has checked the range, and keeps the bytes.
-            let sent = unsafe { self.ucx.ucp_put_nbx(end, from.add(piece).cast(), rest, at, key, &params) };
+            let sent =
+                unsafe { self.ucx.ucp_put_nbx(endpoint, from.add(piece).cast(), rest, at, key, &params) };
             self.sent(sent, frame)?;
         }
         Ok(())
@@ -185,7 +186,7 @@ impl WriteQueue {
     /// Orders later puts behind earlier ones. `false` if that is not done yet: call again.
     pub(super) fn pass_fence(&mut self) -> Result<bool, Cause> {
         if fence::waits(self.ucx.version()) {
-            let mut flushes = EndFlushes { worker: &self.worker, end: self.peer.end };
+            let mut flushes = EndpointFlushes { worker: &self.worker, endpoint: self.peer.endpoint };
             return self.fence.is_passed(&mut flushes, TURNS);
         }
         // SAFETY: `self.worker` owns the handle.
@@ -229,7 +230,7 @@ impl WriteQueue {
         let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
         // SAFETY: the UCX endpoint is connected; there is neither header nor data.
         let sent = unsafe {
-            self.ucx.ucp_am_send_nbx(self.peer.end, DOORBELL, ptr::null(), 0, ptr::null(), 0, &params)
+            self.ucx.ucp_am_send_nbx(self.peer.endpoint, DOORBELL, ptr::null(), 0, ptr::null(), 0, &params)
         };
         if UCS_PTR_IS_PTR(sent) {
             self.doorbell = sent;
@@ -246,7 +247,7 @@ impl Drop for WriteQueue {
     fn drop(&mut self) {
         // SAFETY: the UCX endpoint is connected, and not used again. Data of its unfinished puts lies in
         // memory that core keeps until both halves are dropped, or in `words`.
-        unsafe { self.worker.close(self.peer.end) };
+        unsafe { self.worker.close(self.peer.endpoint) };
         let requests =
             self.sending.iter().map(|sending| sending.request).chain([self.doorbell, self.fence.request()]);
         for request in requests.filter(|request| UCS_PTR_IS_PTR(*request)) {
@@ -258,17 +259,17 @@ impl Drop for WriteQueue {
 }
 
 /// Flushes of the UCX endpoint to the peer.
-struct EndFlushes<'a> {
+struct EndpointFlushes<'a> {
     worker: &'a Worker,
-    end: ucp_ep_h,
+    endpoint: ucp_ep_h,
 }
 
-impl Flushes for EndFlushes<'_> {
+impl Flushes for EndpointFlushes<'_> {
     fn begin(&mut self) -> ucs_status_ptr_t {
         // SAFETY: zero is valid for all fields, numbers and pointers; the empty mask names none to read.
         let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
         // SAFETY: `WriteQueue` keeps the UCX endpoint connected.
-        unsafe { self.worker.ucx.ucp_ep_flush_nbx(self.end, &params) }
+        unsafe { self.worker.ucx.ucp_ep_flush_nbx(self.endpoint, &params) }
     }
 
     fn look(&mut self, flush: ucs_status_ptr_t) -> ucs_status_t {

@@ -8,9 +8,9 @@ use farjump_core::transport::Cause;
 use farjump_rdma_sys::{IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V2};
 use serde::{Deserialize, Serialize};
 
+use super::port::{Port, kind_of_gid};
 use crate::verbs::device::Device;
 use crate::verbs::options::{address_of, bytes_of_mtu, code_of_mtu};
-use super::port::{Port, kind_of_gid};
 
 const VERSION: u16 = 3;
 const HEAD: usize = 8;
@@ -33,7 +33,7 @@ pub(in crate::verbs) enum Backend {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(in crate::verbs) struct Offer {
     /// Number of the peer's endpoint to which the first of these belongs. 0 before the peer's are known.
-    pub(in crate::verbs) answers: u8,
+    pub(in crate::verbs) chosen: u8,
     /// At least one, the preferred one first. The peer takes one.
     pub(in crate::verbs) endpoints: Vec<EndpointAddress>,
 }
@@ -173,11 +173,11 @@ impl EndpointAddress {
 
     /// Checks that packets can pass between the peer and the port of this process's device, as far as the
     /// addresses show.
-    pub(in crate::verbs) fn meets(&self, own: &Device) -> Result<(), Cause> {
-        self.meets_port(&own.name, &own.port)
+    pub(in crate::verbs) fn check_device(&self, own: &Device) -> Result<(), Cause> {
+        self.check_port(&own.name, &own.port)
     }
 
-    pub(in crate::verbs) fn meets_port(&self, device: &str, port: &Port) -> Result<(), Cause> {
+    pub(in crate::verbs) fn check_port(&self, device: &str, port: &Port) -> Result<(), Cause> {
         let kind = |is_ethernet| if is_ethernet { "Ethernet" } else { "InfiniBand" };
         if self.is_ethernet != port.is_ethernet {
             return Err(Cause::Address(format!(
@@ -254,11 +254,11 @@ mod tests {
     /// An address with `count` endpoints.
     fn offer(count: u32) -> Offer {
         let endpoints = (0..count).map(|number| EndpointAddress { queue: 17 + number, ..sample() });
-        Offer { answers: 1, endpoints: endpoints.collect() }
+        Offer { chosen: 1, endpoints: endpoints.collect() }
     }
 
     fn alone(endpoint: EndpointAddress) -> Offer {
-        Offer { answers: 0, endpoints: vec![endpoint] }
+        Offer { chosen: 0, endpoints: vec![endpoint] }
     }
 
     #[test]
@@ -310,7 +310,7 @@ mod tests {
             for backend in [Backend::Write, Backend::Send] {
                 for mut endpoints in [vec![], vec![sample()]] {
                     endpoints.push(lie.clone());
-                    let bytes = Offer { answers: 0, endpoints }.to_bytes(backend);
+                    let bytes = Offer { chosen: 0, endpoints }.to_bytes(backend);
                     assert!(matches!(Offer::from_bytes(&bytes, backend), Err(Cause::Address(_))), "{lie:?}");
                 }
             }
@@ -338,8 +338,8 @@ mod tests {
             partition: (0, 0xffff),
         };
         let peer = EndpointAddress { gid: mapped(2), ..sample() };
-        assert_eq!(peer.meets_port("rxe0", &own), Ok(()));
-        let said = |peer: EndpointAddress, own: &Port| match peer.meets_port("rxe0", own) {
+        assert_eq!(peer.check_port("rxe0", &own), Ok(()));
+        let said = |peer: EndpointAddress, own: &Port| match peer.check_port("rxe0", own) {
             Err(Cause::Address(what)) => what,
             other => panic!("{other:?}"),
         };
@@ -355,7 +355,7 @@ mod tests {
         let limited = Port { partition: (0, 0x0001), ..own.clone() };
         assert!(said(EndpointAddress { partition: 0x0001, ..peer.clone() }, &limited).contains("0x0001"));
         assert_eq!(
-            EndpointAddress { partition: 0x8001, ..peer.clone() }.meets_port("rxe0", &limited),
+            EndpointAddress { partition: 0x8001, ..peer.clone() }.check_port("rxe0", &limited),
             Ok(())
         );
         let older = said(EndpointAddress { gid_kind: IBV_GID_TYPE_ROCE_V1 as u8, ..peer.clone() }, &own);
@@ -382,7 +382,7 @@ mod tests {
             region,
             ..sample()
         };
-        let longest = Offer { answers: u8::MAX, endpoints: vec![longest; MOST] };
+        let longest = Offer { chosen: u8::MAX, endpoints: vec![longest; MOST] };
         assert!(longest.to_bytes(Backend::Write).len() <= LONGEST);
     }
 

@@ -24,12 +24,12 @@ use farjump_rdma_sys::{
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::error::{exhausted, last_error};
+use super::options::{Gid, Options};
+use crate::fork::{Inherited, Listed};
 use crate::verbs::device::events::{Events, Since};
 use crate::verbs::device::open_device::Found;
-use super::options::{Gid, Options};
 use crate::verbs::device::pair::{Capacities, DEPTH, places_in_order};
 use crate::verbs::device::port::Port;
-use crate::fork::{Inherited, Listed};
 
 /// Maximum inline bytes of a work request to request from a device. With more, the send queue of a link would be
 /// several times as long (`docs/design/verbs.md`).

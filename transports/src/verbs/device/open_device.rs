@@ -10,10 +10,10 @@ use farjump_rdma_sys::{
     ibv_transport_type,
 };
 
-use crate::verbs::error::last_error;
-use crate::verbs::options::Options;
 use super::port::{self, Port};
 use super::sysfs::System;
+use crate::verbs::error::last_error;
+use crate::verbs::options::Options;
 
 /// An open device and its port. Dropping this closes the device, unless it is kept.
 pub(in crate::verbs) struct Found {

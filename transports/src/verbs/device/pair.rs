@@ -14,9 +14,9 @@ use farjump_rdma_sys::{
 };
 
 use super::address::EndpointAddress;
+use super::port::Port;
 use crate::verbs::device::Device;
 use crate::verbs::options::Options;
-use super::port::Port;
 
 /// Work requests of a send queue, if the device supports as many.
 pub(in crate::verbs) const DEPTH: u32 = 256;
@@ -81,7 +81,11 @@ pub(in crate::verbs) fn ready(port: &Port) -> Change {
 }
 
 /// The change after which the queue pair receives from the peer's.
-pub(in crate::verbs) fn connected(port: &Port, options: &Options, peer: &EndpointAddress) -> Result<Change, Cause> {
+pub(in crate::verbs) fn connected(
+    port: &Port,
+    options: &Options,
+    peer: &EndpointAddress,
+) -> Result<Change, Cause> {
     let mut to = attributes();
     (to.qp_state, to.path_mtu) = (IBV_QPS_RTR, peer.mtu_with(port.mtu));
     (to.dest_qp_num, to.rq_psn) = (peer.queue, peer.packet);

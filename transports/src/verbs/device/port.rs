@@ -12,8 +12,8 @@ use farjump_rdma_sys::{
 
 use super::address::{EndpointAddress, RemoteRegion};
 use super::interfaces::Interfaces;
-use crate::verbs::options::{Gid, Options, address_of, bytes_of_mtu};
 use super::sysfs::System;
+use crate::verbs::options::{Gid, Options, address_of, bytes_of_mtu};
 
 /// The port's flag for a global header in every packet (`IB_UVERBS_QPF_GRH_REQUIRED` in
 /// rdma/ib_user_ioctl_verbs.h).

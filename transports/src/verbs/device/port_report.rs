@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use farjump_core::transport::{OpenRequest, Transport};
 
-use crate::verbs::device::Device;
-use crate::verbs::options::Options;
 use super::sysfs::{PortInfo, System};
 use super::towards::in_other_networks;
+use crate::verbs::device::Device;
+use crate::verbs::options::Options;
 use crate::verbs::write::Write;
 
 /// A port, and its use by links.

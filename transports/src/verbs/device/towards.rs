@@ -9,13 +9,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::address::{EndpointAddress, MOST};
-use crate::verbs::device::Device;
 use super::interfaces::{Interfaces, source_towards};
-use crate::verbs::device::open_device::distance;
-use crate::verbs::options::{Gid, Options, address_of};
 use super::pair::is_apart;
 use super::port::{Port, kind_of_gid, system_interfaces};
 use super::sysfs::{GidInfo, PortInfo, System};
+use crate::verbs::device::Device;
+use crate::verbs::device::open_device::distance;
+use crate::verbs::options::{Gid, Options, address_of};
 
 /// The ways in which a port reaches a peer, worst first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -66,7 +66,7 @@ pub(in crate::verbs) fn best_pair(
     found.sort_by_key(|(key, ..)| *key);
     let better = found.into_iter().find_map(|((Reverse((_, Reverse(number))), _), peer, options)| {
         let device = Device::open(&options).ok()?;
-        peer.meets(&device).is_ok().then_some((number, Some(device)))
+        peer.check_device(&device).is_ok().then_some((number, Some(device)))
     });
     let (_, Reverse(number)) = present;
     better.unwrap_or((number, None))
@@ -137,7 +137,7 @@ fn is_allowed(port: &PortInfo, wished: &Options) -> bool {
 
 /// The way in which an open port reaches the peer.
 fn reach_of(port: &Port, options: &Options, peer: &EndpointAddress, source: Option<IpAddr>) -> Reach {
-    if peer.meets_port("", port).is_err() {
+    if peer.check_port("", port).is_err() {
         return Reach::None;
     }
     if port.is_ethernet {

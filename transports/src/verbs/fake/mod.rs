@@ -21,7 +21,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::verbs::device::interfaces::Interfaces;
 use crate::verbs::device::sysfs::System;
-pub(in crate::verbs) use queues::{asked_of, ended, preparations};
+pub(in crate::verbs) use queues::{ended, preparations, request_of};
 
 /// A port of a fake device.
 #[derive(Clone, Debug)]

@@ -14,7 +14,7 @@ use super::{descriptor, locked, played};
 
 /// The requests of a backend for a queue pair.
 #[derive(Clone)]
-pub(in crate::verbs) struct Asked {
+pub(in crate::verbs) struct PairRequest {
     pub(in crate::verbs) depth: u32,
     pub(in crate::verbs) receives: u32,
     pub(in crate::verbs) inline: u32,
@@ -26,7 +26,7 @@ pub(in crate::verbs) struct Asked {
 }
 
 // SAFETY: the attributes are plain data.
-unsafe impl Send for Asked {}
+unsafe impl Send for PairRequest {}
 
 #[derive(Default)]
 struct All {
@@ -43,7 +43,7 @@ struct All {
 }
 
 struct Pair {
-    asked: Asked,
+    requested: PairRequest,
     qp: usize,
     peer: u32,
     sent: usize,
@@ -77,8 +77,8 @@ fn with<T>(change: impl FnOnce(&mut All) -> T) -> T {
 }
 
 /// The requests for the queue pair with this number.
-pub(in crate::verbs) fn asked_of(number: u32) -> Asked {
-    with(|all| all.pairs[&number].asked.clone())
+pub(in crate::verbs) fn request_of(number: u32) -> PairRequest {
+    with(|all| all.pairs[&number].requested.clone())
 }
 
 /// Number of calls by this process that ended an object of a fake device.
@@ -139,7 +139,7 @@ pub(super) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
             "memory is registered in the domain"
         );
         assert!(
-            all.pairs.values().all(|pair| pair.asked.domain != pd.addr()),
+            all.pairs.values().all(|pair| pair.requested.domain != pd.addr()),
             "a queue pair is in the domain"
         );
     });
@@ -237,10 +237,10 @@ pub(super) unsafe extern "C" fn get_cq_event(
 
 pub(super) unsafe extern "C" fn ack_cq_events(_: *mut ibv_cq, _: c_uint) {}
 
-pub(super) unsafe extern "C" fn create_qp(pd: *mut ibv_pd, asked: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+pub(super) unsafe extern "C" fn create_qp(pd: *mut ibv_pd, requested: *mut ibv_qp_init_attr) -> *mut ibv_qp {
     // SAFETY: the caller's.
-    let asked = unsafe { &mut *asked };
-    let (depth, inline) = (asked.cap.max_send_wr, asked.cap.max_inline_data);
+    let requested = unsafe { &mut *requested };
+    let (depth, inline) = (requested.cap.max_send_wr, requested.cap.max_inline_data);
     // SAFETY: the domain's context is open.
     let longest = locked(&unsafe { played((*pd).context) }.state).longest;
     if longest.is_some_and(|longest| inline * depth > longest) {
@@ -251,14 +251,15 @@ pub(super) unsafe extern "C" fn create_qp(pd: *mut ibv_pd, asked: *mut ibv_qp_in
     let qp = object::<ibv_qp>();
     with(|all| {
         all.last += 1;
-        let [sent, received] = [asked.send_cq, asked.recv_cq].map(|cq| cq.addr());
+        let [sent, received] = [requested.send_cq, requested.recv_cq].map(|cq| cq.addr());
         let vectors = [sent, received].map(|cq| all.completions[&cq].vector);
-        let receives = asked.cap.max_recv_wr;
-        let asked_for = Asked { depth, receives, inline, domain: pd.addr(), changes: Vec::new(), vectors };
+        let receives = requested.cap.max_recv_wr;
+        let asked_for =
+            PairRequest { depth, receives, inline, domain: pd.addr(), changes: Vec::new(), vectors };
         // SAFETY: made above; the completion queue exists.
-        unsafe { ((*qp).qp_num, (*qp).context) = (all.last, (*asked.send_cq).context) };
+        unsafe { ((*qp).qp_num, (*qp).context) = (all.last, (*requested.send_cq).context) };
         let (qp, receives) = (qp.expose_provenance(), VecDeque::new());
-        all.pairs.insert(all.last, Pair { asked: asked_for, qp, peer: 0, sent, received, receives });
+        all.pairs.insert(all.last, Pair { requested: asked_for, qp, peer: 0, sent, received, receives });
     });
     qp
 }
@@ -269,7 +270,7 @@ pub(super) unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, to: *mut ibv_qp_attr,
     qp.state = to.qp_state;
     with(|all| {
         let pair = all.pairs.get_mut(&qp.qp_num).unwrap();
-        pair.asked.changes.push(*to);
+        pair.requested.changes.push(*to);
         if fields & IBV_QP_DEST_QPN as c_int != 0 {
             pair.peer = to.dest_qp_num;
         }
@@ -308,7 +309,7 @@ unsafe extern "C" fn post_recv(qp: *mut ibv_qp, first: *mut ibv_recv_wr, _: *mut
             pair.receives.push_back((wr.wr_id, part.map_or(0, |it| it.addr), part.map_or(0, |it| it.length)));
             next = wr.next;
         }
-        assert!(pair.receives.len() <= pair.asked.receives as usize, "the receive queue is overrun");
+        assert!(pair.receives.len() <= pair.requested.receives as usize, "the receive queue is overrun");
     });
     0
 }
@@ -359,7 +360,7 @@ fn carry_out(all: &mut All, number: u32, wr: &ibv_send_wr) -> ibv_wc_status {
             if wr.opcode == IBV_WR_RDMA_READ { IBV_ACCESS_REMOTE_READ } else { IBV_ACCESS_REMOTE_WRITE };
         let may = all.memory.get(&key).is_some_and(|region| {
             let is_inside = remote >= region.start && remote + len <= region.start + region.len;
-            region.domain == peer.asked.domain && region.access & needed != 0 && is_inside
+            region.domain == peer.requested.domain && region.access & needed != 0 && is_inside
         });
         if !may {
             return fail(all, &[number, peer_number], IBV_WC_REM_ACCESS_ERR);

@@ -13,16 +13,16 @@ use farjump_core::transport::{Cause, REGION_UNIT};
 use farjump_rdma_sys::{IBV_WC_SUCCESS, IBV_WR_RDMA_WRITE, ibv_qp, ibv_wr_opcode};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::verbs::device::address::{BITS, EndpointAddress, RemoteRegion};
 use super::completions::{BATCH, Batch, Completions, failure};
 use super::counters::Counter;
 use super::device::Device;
-use crate::verbs::device::domain::Domain;
 use super::error::{exhausted, last_error};
-use crate::verbs::device::events::Since;
 use super::memory::{Memory, Use};
-use crate::verbs::device::pair::{self, Capacities, Change, DEPTH};
 use super::send_slots::SendSlots;
+use crate::verbs::device::address::{BITS, EndpointAddress, RemoteRegion};
+use crate::verbs::device::domain::Domain;
+use crate::verbs::device::events::Since;
+use crate::verbs::device::pair::{self, Capacities, Change, DEPTH};
 
 /// Requests posted at a time.
 pub(super) const CHAIN: usize = 4;
@@ -159,7 +159,7 @@ impl Queue {
 
     /// Connects to the peer's queue pair. Does not wait.
     pub(super) fn connect(&mut self, peer: &EndpointAddress) -> Result<(), Cause> {
-        peer.meets(&self.device)?;
+        peer.check_device(&self.device)?;
         let (port, options) = (&self.device.port, &self.device.options);
         self.modify("connected", pair::connected(port, options, peer)?)?;
         self.modify("made ready to send", pair::sending(options, self.packet))?;

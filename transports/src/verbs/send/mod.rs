@@ -20,10 +20,10 @@ use farjump_core::transport::{
 use farjump_rdma_sys::{IBV_WR_SEND, IBV_WR_SEND_WITH_IMM};
 
 use crate::verbs::Chosen;
-use crate::verbs::device::address::{Backend, EndpointAddress};
 use crate::verbs::device::Device;
+use crate::verbs::device::address::{Backend, EndpointAddress};
 use crate::verbs::device::domain::Domain;
-use crate::verbs::ends::{End, Ends};
+use crate::verbs::endpoints::{OfferedEndpoints, PortEndpoint};
 use crate::verbs::memory::{Memory, Use};
 use crate::verbs::options::Options;
 use crate::verbs::queue::{CHAIN, Queue, Request};
@@ -87,7 +87,7 @@ impl Transport for Send {
         let device = self.chosen.device().map_err(|why| failed(Cause::System(why)))?;
         let wished = self.chosen.wished().map_err(|why| failed(Cause::System(why)))?;
         let end = SendEndpoint::open(&device, request.max_frame.max(LINE)).map_err(failed)?;
-        Ok(Box::new(Ends::new(end, wished)))
+        Ok(Box::new(OfferedEndpoints::new(end, wished)))
     }
 }
 
@@ -108,7 +108,7 @@ impl SendEndpoint {
     }
 }
 
-impl End for SendEndpoint {
+impl PortEndpoint for SendEndpoint {
     const BACKEND: Backend = Backend::Send;
 
     fn on(&self, device: &Arc<Device>) -> Result<Self, Cause> {
@@ -124,7 +124,7 @@ impl End for SendEndpoint {
     }
 }
 
-impl UnconnectedEndpoint for Ends<SendEndpoint> {
+impl UnconnectedEndpoint for OfferedEndpoints<SendEndpoint> {
     fn address(&self) -> LocalAddress<'_> {
         LocalAddress { bytes: self.describe(), descriptors: Vec::new() }
     }

@@ -6,7 +6,7 @@ use super::*;
 use crate::verbs::fake::Fake;
 use crate::verbs::until;
 
-type End = Box<dyn Messages>;
+type BoxedMessages = Box<dyn Messages>;
 
 /// The machine's device, or a fake one.
 fn device() -> Send {
@@ -17,7 +17,7 @@ fn device() -> Send {
 }
 
 /// Two endpoints that send to each other.
-fn pair(max_frame: usize) -> [End; 2] {
+fn pair(max_frame: usize) -> [BoxedMessages; 2] {
     let mut send = device();
     let [one, other] = [(); 2].map(|()| send.open(&OpenRequest::new(1 << 20, max_frame)).unwrap());
     let [of_one, of_other] = [one.address().try_to_owned().unwrap(), other.address().try_to_owned().unwrap()];
@@ -34,7 +34,7 @@ fn pattern(len: usize, seed: u64) -> Vec<u8> {
 }
 
 /// Sends; `false` if there is no credit.
-fn try_send(end: &mut End, bytes: &[u8], frame: u64) -> Result<bool, TransportError> {
+fn try_send(end: &mut BoxedMessages, bytes: &[u8], frame: u64) -> Result<bool, TransportError> {
     let space = match end.reserve(bytes.len()) {
         Ok(space) => space,
         Err(error) if error.is_full() => return Ok(false),
@@ -51,7 +51,7 @@ fn try_send(end: &mut End, bytes: &[u8], frame: u64) -> Result<bool, TransportEr
 }
 
 /// Takes the message at the front and releases it.
-fn receive(end: &mut End) -> Option<Vec<u8>> {
+fn receive(end: &mut BoxedMessages) -> Option<Vec<u8>> {
     let message = end.poll().unwrap()?;
     let (start, len) = (message.start(), message.len());
     assert!(start.addr().get().is_multiple_of(REGION_UNIT));

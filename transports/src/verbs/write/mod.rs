@@ -20,10 +20,10 @@ use farjump_core::transport::{
 
 use crate::executable_alias::ExecutableAlias;
 use crate::verbs::Chosen;
-use crate::verbs::device::address::{Backend, EndpointAddress, RemoteRegion};
 use crate::verbs::device::Device;
+use crate::verbs::device::address::{Backend, EndpointAddress, RemoteRegion};
 use crate::verbs::device::domain::Domain;
-use crate::verbs::ends::{End, Ends};
+use crate::verbs::endpoints::{OfferedEndpoints, PortEndpoint};
 use crate::verbs::memory::{Memory, Use};
 use crate::verbs::options::Options;
 use crate::verbs::queue::Queue;
@@ -89,7 +89,7 @@ impl Transport for Write {
         }
         let wished = self.chosen.wished().map_err(|why| failed(Cause::System(why)))?;
         let end = UnconnectedWrite::open(&device, request.region_len).map_err(failed)?;
-        Ok(Box::new(Ends::new(end, wished)))
+        Ok(Box::new(OfferedEndpoints::new(end, wished)))
     }
 }
 
@@ -120,7 +120,7 @@ impl UnconnectedWrite {
     }
 }
 
-impl End for UnconnectedWrite {
+impl PortEndpoint for UnconnectedWrite {
     const BACKEND: Backend = Backend::Write;
 
     fn on(&self, device: &Arc<Device>) -> Result<Self, Cause> {
@@ -136,7 +136,7 @@ impl End for UnconnectedWrite {
     }
 }
 
-impl UnconnectedEndpoint for Ends<UnconnectedWrite> {
+impl UnconnectedEndpoint for OfferedEndpoints<UnconnectedWrite> {
     fn address(&self) -> LocalAddress<'_> {
         LocalAddress { bytes: self.describe(), descriptors: Vec::new() }
     }

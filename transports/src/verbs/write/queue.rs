@@ -8,10 +8,10 @@ use farjump_core::transport::Cause;
 use farjump_rdma_sys::{IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM};
 
 use super::receives::{DOORBELL, FRAME, Window};
-use crate::verbs::device::address::RemoteRegion;
 use crate::verbs::device::Device;
-use crate::verbs::memory::{Memory, Registration, Use};
+use crate::verbs::device::address::RemoteRegion;
 use crate::verbs::device::pair::DEPTH;
+use crate::verbs::memory::{Memory, Registration, Use};
 use crate::verbs::queue::{CHAIN, Queue, Request};
 use crate::verbs::reads::QueueReads;
 

@@ -7,13 +7,13 @@ use crate::verbs::device::address::Offer;
 use crate::verbs::fake::Fake;
 use crate::verbs::until;
 
-struct End {
+struct ConnectedEndpoint {
     local: Box<dyn LocalMemory>,
     remote: Box<dyn RemoteMemory>,
 }
 
 /// Two endpoints that write into each other's regions of `len` bytes.
-fn pair(len: usize) -> [End; 2] {
+fn pair(len: usize) -> [ConnectedEndpoint; 2] {
     let mut write = device();
     let [mut one, other] = [(); 2].map(|()| write.open(&OpenRequest::new(len, 4096)).unwrap());
     assert!(!one.arrival_with(&other.address().bytes).unwrap().is_empty());
@@ -21,7 +21,7 @@ fn pair(len: usize) -> [End; 2] {
     let addresses = [one.address().try_to_owned().unwrap(), other.address().try_to_owned().unwrap()];
     let [of_one, of_other] = addresses;
     [one.connect(of_other, 1000).unwrap(), other.connect(of_one, 1000).unwrap()].map(|end| match end {
-        Endpoint::OneSided { local, remote } => End { local, remote },
+        Endpoint::OneSided { local, remote } => ConnectedEndpoint { local, remote },
         Endpoint::TwoSided(_) => panic!("it is one-sided"),
     })
 }
@@ -39,20 +39,23 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len as u32).flat_map(|number| number.wrapping_mul(0x9e37_79b9).to_le_bytes()).take(len).collect()
 }
 
-fn bytes(end: &End, offset: usize, len: usize) -> Vec<u8> {
+fn bytes(end: &ConnectedEndpoint, offset: usize, len: usize) -> Vec<u8> {
     assert!(offset + len <= end.local.len());
     // SAFETY: inside the region. If the device still writes to it, the caller reads it again.
     unsafe { std::slice::from_raw_parts(end.local.base().as_ptr().add(offset), len) }.to_vec()
 }
 
-fn word(end: &End, offset: usize) -> u64 {
+fn word(end: &ConnectedEndpoint, offset: usize) -> u64 {
     // SAFETY: inside the region, and aligned.
     let at = unsafe { std::sync::atomic::AtomicU64::from_ptr(end.local.base().as_ptr().add(offset).cast()) };
     at.load(std::sync::atomic::Ordering::Acquire)
 }
 
 /// Calls `attempt`, which may find the queue full, until it succeeds.
-fn through(end: &mut End, mut attempt: impl FnMut(&mut dyn RemoteMemory) -> Result<(), TransportError>) {
+fn through(
+    end: &mut ConnectedEndpoint,
+    mut attempt: impl FnMut(&mut dyn RemoteMemory) -> Result<(), TransportError>,
+) {
     until("space", || match attempt(&mut *end.remote) {
         Ok(()) => true,
         Err(error) if error.is_full() => {
@@ -204,12 +207,12 @@ fn a_gone_peer_and_a_wrong_key_give_errors_with_causes() {
     let address = here.address().try_to_owned().unwrap();
     let Ok(Endpoint::OneSided { local, remote }) = here.connect(lie, 1000) else { panic!("it connects") };
     let _there = there.connect(address, 1000).unwrap();
-    let failed = fails(&mut End { local, remote });
+    let failed = fails(&mut ConnectedEndpoint { local, remote });
     assert!(failed.to_string().contains("remote access error"), "{failed}");
 }
 
 /// Puts until that fails.
-fn fails(end: &mut End) -> TransportError {
+fn fails(end: &mut ConnectedEndpoint) -> TransportError {
     let mut failed = None;
     until("an error", || {
         let result = end.remote.put_word(4096, 1, 77).and_then(|()| end.remote.progress());

@@ -7,7 +7,7 @@ use super::*;
 #[test]
 fn every_script_is_one_that_a_shell_understands() {
     let mut commands = [alone(KERNELS[1], false), alone(KERNELS[0], true), pair(false), pair(true)].concat();
-    commands.push(Command::asked("true", 1));
+    commands.push(Command::shell_line("true", 1));
     for command in commands {
         for script in [Some(command.script), command.serving.map(|(script, _)| script)].into_iter().flatten()
         {

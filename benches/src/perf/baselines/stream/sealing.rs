@@ -7,11 +7,11 @@ use crate::program::failure::Failure;
 
 /// A key for each direction, and the numbers of the next records.
 pub(crate) struct Sealing {
-    own: Way,
-    theirs: Way,
+    own: DirectionKey,
+    theirs: DirectionKey,
 }
 
-struct Way {
+struct DirectionKey {
     key: LessSafeKey,
     next: u64,
 }
@@ -20,7 +20,7 @@ impl Sealing {
     /// Returns the keys of the source's endpoint, or of the target's.
     pub(crate) fn new(source: bool) -> Result<Sealing, Failure> {
         let (own, theirs) = if source { (1, 2) } else { (2, 1) };
-        Ok(Sealing { own: Way::new(own)?, theirs: Way::new(theirs)? })
+        Ok(Sealing { own: DirectionKey::new(own)?, theirs: DirectionKey::new(theirs)? })
     }
 
     /// Encrypts the next record's body in place.
@@ -49,12 +49,12 @@ impl Sealing {
     }
 }
 
-impl Way {
-    fn new(key: u8) -> Result<Way, Failure> {
+impl DirectionKey {
+    fn new(key: u8) -> Result<DirectionKey, Failure> {
         let algorithm = algorithm();
         let key = UnboundKey::new(algorithm, &[key; 32]);
         let key = key.map_err(|_| Failure::new("a key could not be made"))?;
-        Ok(Way { key: LessSafeKey::new(key), next: 0 })
+        Ok(DirectionKey { key: LessSafeKey::new(key), next: 0 })
     }
 
     #[inline]

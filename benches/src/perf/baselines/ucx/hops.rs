@@ -28,7 +28,7 @@ pub(crate) trait Hop {
 /// The sending side.
 pub(crate) struct Post {
     worker: Worker,
-    ends: RefCell<Vec<ucp_ep_h>>,
+    endpoints: RefCell<Vec<ucp_ep_h>>,
     /// The parameters of every message: none.
     params: ucp_request_param_t,
     requests: RefCell<Requests>,
@@ -47,7 +47,7 @@ impl Post {
     #[inline]
     pub(crate) fn send(&self, to: usize, slot: usize, bytes: &[u8]) -> Result<(), Failure> {
         assert!(slot < self.count && bytes.len() <= LONGEST);
-        let end = self.ends.borrow()[to];
+        let end = self.endpoints.borrow()[to];
         // SAFETY: the assertion keeps both within the slot's buffer. The slot's last message has come, so UCX
         // no longer reads that.
         let bytes = unsafe {
@@ -87,7 +87,7 @@ impl<H: Hop> Hopper<H> {
         let post = Box::new(Post {
             requests,
             worker,
-            ends: RefCell::default(),
+            endpoints: RefCell::default(),
             params: no_fields(),
             slots: vec![[0; LONGEST]; slots].leak().as_mut_ptr(),
             count: slots,
@@ -107,8 +107,8 @@ impl<H: Hop> Hopper<H> {
 
     /// Connects to these workers, which have the numbers in this order.
     pub(crate) fn connect(&self, addresses: &[Vec<u8>]) -> Result<(), Failure> {
-        let ends = addresses.iter().map(|address| self.post.worker.connect(address));
-        *self.post.ends.borrow_mut() = ends.collect::<Result<_, _>>()?;
+        let endpoints = addresses.iter().map(|address| self.post.worker.connect(address));
+        *self.post.endpoints.borrow_mut() = endpoints.collect::<Result<_, _>>()?;
         Ok(())
     }
 
@@ -141,7 +141,7 @@ impl<H: Hop> Hopper<H> {
 
     /// Names the transports to the first connected worker.
     pub(crate) fn lanes(&self) -> Option<String> {
-        let end = *self.post.ends.borrow().first()?;
+        let end = *self.post.endpoints.borrow().first()?;
         self.post.worker.lanes(end)
     }
 }

@@ -95,7 +95,7 @@ pub(crate) struct Key {
 
 impl Key {
     /// Unpacks the key in the peer's offer, for a UCX endpoint of this worker.
-    pub(crate) fn unpack(worker: &Worker, end: ucp_ep_h, offer: &Offer) -> Result<Key, Failure> {
+    pub(crate) fn unpack(worker: &Worker, endpoint: ucp_ep_h, offer: &Offer) -> Result<Key, Failure> {
         let mut handle = ptr::null_mut();
         // SAFETY: the UCX endpoint is alive, and the same UCX made the key in the other process.
         let status = unsafe { worker.ucx.ucp_ep_rkey_unpack(end, offer.key.as_ptr().cast(), &mut handle) };
@@ -115,7 +115,7 @@ impl Drop for Key {
 /// The peer's memory, which is reached through a UCX endpoint, and the pending requests for it.
 pub(crate) struct RemoteMemory {
     requests: Requests,
-    end: ucp_ep_h,
+    endpoint: ucp_ep_h,
     params: ucp_request_param_t,
     /// Its start in the peer's address space.
     start: u64,
@@ -129,17 +129,17 @@ impl RemoteMemory {
     /// Reaches the `len` bytes of memory in the peer's offer.
     pub(crate) fn new(
         worker: Rc<Worker>,
-        end: ucp_ep_h,
+        endpoint: ucp_ep_h,
         offer: &Offer,
         len: usize,
     ) -> Result<RemoteMemory, Failure> {
-        let key = Key::unpack(&worker, end, offer)?;
+        let key = Key::unpack(&worker, endpoint, offer)?;
         let requests = Requests::new(worker.ucx);
-        Ok(RemoteMemory { requests, end, params: no_fields(), start: offer.start, len, key, worker })
+        Ok(RemoteMemory { requests, endpoint, params: no_fields(), start: offer.start, len, key, worker })
     }
 
     pub(crate) fn lanes(&self) -> Option<String> {
-        self.worker.lanes(self.end)
+        self.worker.lanes(self.endpoint)
     }
 
     /// Begins to write `len` bytes at offset `at`.
@@ -152,7 +152,9 @@ impl RemoteMemory {
         let to = self.start + at as u64;
         // SAFETY: endpoint and key belong to the live worker; the assertion keeps the bytes in the peer's
         // memory.
-        unsafe { self.worker.ucx.ucp_put_nbx(self.end, from.cast(), len, to, self.key.handle, &self.params) }
+        unsafe {
+            self.worker.ucx.ucp_put_nbx(self.endpoint, from.cast(), len, to, self.key.handle, &self.params)
+        }
     }
 
     /// Writes `len` bytes at offset `at`.
@@ -189,7 +191,7 @@ impl RemoteMemory {
         // SAFETY: as in `begin_put`; the caller vouches for the space.
         let returned = unsafe {
             let (ucx, key) = (self.worker.ucx, self.key.handle);
-            ucx.ucp_get_nbx(self.end, into.cast(), len, from, key, &self.params)
+            ucx.ucp_get_nbx(self.endpoint, into.cast(), len, from, key, &self.params)
         };
         self.requests.take(returned, &self.worker, watch)
     }
@@ -212,7 +214,7 @@ impl RemoteMemory {
     #[inline]
     pub(crate) fn flush(&mut self, watch: &Watch) -> Result<(), Failure> {
         // SAFETY: the UCX endpoint is alive, and the parameters name no field.
-        let returned = unsafe { self.worker.ucx.ucp_ep_flush_nbx(self.end, &self.params) };
+        let returned = unsafe { self.worker.ucx.ucp_ep_flush_nbx(self.endpoint, &self.params) };
         self.requests.take(returned, &self.worker, watch)?;
         self.wait(watch)
     }

@@ -39,7 +39,7 @@ impl Handler for Counting {
 
 /// A connected endpoint.
 pub(crate) struct Messages<H = Counting> {
-    end: ucp_ep_h,
+    endpoint: ucp_ep_h,
     /// The parameters of every message: none.
     params: ucp_request_param_t,
     requests: Requests,
@@ -101,7 +101,7 @@ impl<H: Handler> Messages<H> {
         let end = worker.connect(&offer.worker)?;
         let (params, requests) = (no_fields(), Requests::new(worker.ucx));
         let payload = vec![7; sent].leak();
-        Ok(Messages { end, params, requests, payload, sent: 0, before: 0, worker, inbox })
+        Ok(Messages { endpoint, params, requests, payload, sent: 0, before: 0, worker, inbox })
     }
 
     pub(crate) fn handler(&self) -> &H {
@@ -120,7 +120,7 @@ impl<H: Handler> Messages<H> {
     pub(crate) unsafe fn send_bytes(&mut self, bytes: &[u8], watch: &Watch) -> Result<(), Failure> {
         // SAFETY: the UCX endpoint is connected; the parameters live as long as `self` and its worker, which
         // reads them. The caller keeps the bytes unchanged.
-        let returned = unsafe { self.worker.send_message(self.end, bytes, &self.params) };
+        let returned = unsafe { self.worker.send_message(self.endpoint, bytes, &self.params) };
         self.requests.take(returned, &self.worker, watch)
     }
 
@@ -163,7 +163,7 @@ impl<H: Handler> Peer for Messages<H> {
     }
 
     fn lanes(&self) -> Option<String> {
-        self.worker.lanes(self.end)
+        self.worker.lanes(self.endpoint)
     }
 }
 

@@ -20,13 +20,13 @@ struct Held {
     // Dropped in this order: each needs those behind it.
     _key: Option<Key>,
     _region: Region,
-    end: ucp_ep_h,
+    endpoint: ucp_ep_h,
     worker: Rc<Worker>,
 }
 
 impl Owner for Held {
     fn lanes(&self) -> Option<String> {
-        self.worker.lanes(self.end)
+        self.worker.lanes(self.endpoint)
     }
 }
 
@@ -51,7 +51,7 @@ fn ring<W: Writer>(
     }
     let (writer, key) = writer(&worker, end)?;
     let (layout, start) = (Layout { region: region.len, ..*layout }, region.start);
-    let held = Held { _key: key, _region: region, end, worker };
+    let held = Held { _key: key, _region: region, endpoint, worker };
     // SAFETY: the region is held as long as the ring, has the same layout in both processes, and starts at a
     // page like all memory that UCX shares. Only the peer's writer knows it.
     Ok(unsafe { Ring::new(writer, start, layout) }.with_owner(held))
@@ -63,7 +63,7 @@ pub(crate) fn ring_by_stores(
     layout: &Layout,
 ) -> Result<Ring<Stores>, Failure> {
     ring(opening, offer, layout, |worker, end| {
-        let key = Key::unpack(worker, end, offer)?;
+        let key = Key::unpack(worker, endpoint, offer)?;
         let mut local = ptr::null_mut();
         // SAFETY: the key belongs to that memory, and `local` has space for the pointer.
         let status = unsafe { worker.ucx.ucp_rkey_ptr(key.handle, offer.start, &mut local) };
@@ -77,7 +77,7 @@ pub(crate) fn ring_by_stores(
 pub(crate) fn ring_by_puts(opening: Opening, offer: &Offer, layout: &Layout) -> Result<Ring<Puts>, Failure> {
     ring(opening, offer, layout, |worker, end| {
         let puts = Puts {
-            memory: RemoteMemory::new(worker.clone(), end, offer, layout.region)?,
+            memory: RemoteMemory::new(worker.clone(), endpoint, offer, layout.region)?,
             credits: Requests::new(worker.ucx),
             payload: vec![7; layout.longest].leak(),
             signals: vec![0; SIGNALS].leak(),

@@ -118,7 +118,7 @@ unsafe extern "C" fn came(
 
 /// The sender that wakes it.
 pub(crate) struct Sending {
-    end: ucp_ep_h,
+    endpoint: ucp_ep_h,
     /// The parameters of every message: none.
     params: ucp_request_param_t,
     requests: Requests,
@@ -129,19 +129,19 @@ impl Sending {
     pub(crate) fn connect(offer: &Offer) -> Result<Sending, Failure> {
         let worker = Worker::create(UCP_FEATURE_AM)?;
         let end = worker.connect(&offer.worker)?;
-        Ok(Sending { end, params: no_fields(), requests: Requests::new(worker.ucx), worker })
+        Ok(Sending { endpoint, params: no_fields(), requests: Requests::new(worker.ucx), worker })
     }
 
     /// Returns the transports that carry the messages.
     pub(crate) fn lanes(&self) -> Option<String> {
-        self.worker.lanes(self.end)
+        self.worker.lanes(self.endpoint)
     }
 
     /// Sends a message, and waits until UCX no longer needs it.
     pub(crate) fn send(&mut self, payload: &[u8], watch: &Watch) -> Result<(), Failure> {
         // SAFETY: the UCX endpoint is connected; payload and parameters live until the wait for the request
         // is over.
-        let returned = unsafe { self.worker.send_message(self.end, payload, &self.params) };
+        let returned = unsafe { self.worker.send_message(self.endpoint, payload, &self.params) };
         self.requests.take(returned, &self.worker, watch)?;
         self.requests.wait(0, &self.worker, watch)
     }

@@ -10,7 +10,7 @@ use super::super::native::with_reply;
 use super::Task;
 use super::present::{Natives, Present, present};
 use super::query::{Job, Jobs, NODE, NODE_HEAD};
-use super::source::{Ask, Asking, head, walk};
+use super::source::{Perform, WorkSource, head, walk};
 use super::target::Holding;
 use crate::perf::baselines::ucx::{Handler, Messages, Opening};
 use crate::perf::child_protocol::Offer;
@@ -26,9 +26,9 @@ const REQUEST: usize = 24;
 /// The source's endpoint of calls.
 struct Calls(Messages<Keeps>);
 
-impl Ask for Calls {
+impl Perform for Calls {
     #[inline]
-    fn ask(&mut self, _: Present, job: Job, reply: &mut Vec<u8>, watch: &Watch) -> Result<(), Failure> {
+    fn perform(&mut self, _: Present, job: Job, reply: &mut Vec<u8>, watch: &Watch) -> Result<(), Failure> {
         let before = self.0.came();
         // SAFETY: arguments never change.
         unsafe { self.0.send_bytes(job.args, watch) }?;
@@ -49,7 +49,7 @@ impl Ask for Calls {
 /// Returns the source's endpoint of messages whose handler does the work.
 pub(crate) fn calling(opening: Opening, offer: &Offer) -> Result<Box<dyn Source>, Failure> {
     let keeps = Keeps(RefCell::new(Vec::with_capacity(LONGEST_MESSAGE)));
-    Ok(Box::new(Asking::new(Calls(Messages::join(opening, offer, LONGEST_MESSAGE, keeps)?))))
+    Ok(Box::new(WorkSource::new(Calls(Messages::join(opening, offer, LONGEST_MESSAGE, keeps)?))))
 }
 
 impl Handler for Natives {
@@ -70,7 +70,7 @@ pub(crate) fn called(
 ) -> Result<Box<dyn Receiver>, Failure> {
     let natives = Natives::place(task, store)?;
     let messages = Messages::join(opening, offer, LONGEST_MESSAGE, natives)?;
-    Ok(Box::new(Holding { store, way: Replies(messages) }))
+    Ok(Box::new(Holding { store, method: Replies(messages) }))
 }
 
 /// The source's handler of data: computes where UCX has the message, or reads a node.
@@ -110,13 +110,13 @@ impl Handler for Computes {
 }
 
 /// The source's endpoint that requests data.
-struct Asks {
+struct DataRequests {
     messages: Messages<Computes>,
     /// The request. It is leaked, as everything that UCX reads.
     request: &'static mut [u8; REQUEST],
 }
 
-impl Asks {
+impl DataRequests {
     #[inline]
     fn fetch(&mut self, at: usize, len: usize, is_last: bool, watch: &Watch) -> Result<(), Failure> {
         // UCX must have finished with the last request before it is overwritten.
@@ -131,9 +131,15 @@ impl Asks {
     }
 }
 
-impl Ask for Asks {
+impl Perform for DataRequests {
     #[inline]
-    fn ask(&mut self, work: Present, job: Job, reply: &mut Vec<u8>, watch: &Watch) -> Result<(), Failure> {
+    fn perform(
+        &mut self,
+        work: Present,
+        job: Job,
+        reply: &mut Vec<u8>,
+        watch: &Watch,
+    ) -> Result<(), Failure> {
         if work.stepwise {
             return walk(job, reply, |node, is_last| {
                 self.fetch(node * NODE, NODE_HEAD, is_last, watch)?;
@@ -156,14 +162,18 @@ impl Ask for Asks {
 }
 
 /// Returns the source's endpoint that requests data by messages.
-pub(crate) fn asking(task: &Task, opening: Opening, offer: &Offer) -> Result<Box<dyn Source>, Failure> {
+pub(crate) fn data_requester(
+    task: &Task,
+    opening: Opening,
+    offer: &Offer,
+) -> Result<Box<dyn Source>, Failure> {
     // `show` gives it other data than the store's own.
     let store = Store::own(0);
     let natives = Natives::place(task, store)?;
     let (node, job) = (Cell::new([0; 2]), Cell::new(Jobs::NONE.nth(0)));
     let computes = Computes { natives, store, node, job, aligned: RefCell::new(Vec::new()) };
     let messages = Messages::join_for(opening, offer, [REQUEST, task.longest], computes)?;
-    Ok(Box::new(Asking::new(Asks { messages, request: Box::leak(Box::new([0; REQUEST])) })))
+    Ok(Box::new(WorkSource::new(DataRequests { messages, request: Box::leak(Box::new([0; REQUEST])) })))
 }
 
 /// The target's handler of requests for data: keeps the last one, and counts calls.

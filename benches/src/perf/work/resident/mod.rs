@@ -22,7 +22,7 @@ pub(crate) use query::Query;
 /// One way of working on resident data, for all functions.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Task {
-    pub(crate) way: Way,
+    pub(crate) method: Method,
     /// The functions, each with its library.
     pub(crate) libraries: Vec<(Query, PathBuf)>,
     /// Most bytes of data.
@@ -31,7 +31,7 @@ pub(crate) struct Task {
 
 /// A way of working on resident data.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) enum Way {
+pub(crate) enum Method {
     /// By injected functions, over a transport.
     Injected(String),
     /// By the handler of UCX's active messages.

@@ -11,7 +11,7 @@ use super::query::Query;
 use super::rows::{About, Measured};
 use super::source;
 use super::target::{host, memory_len};
-use super::{Task, Way};
+use super::{Method, Task};
 use crate::perf::baselines::connect::{Endpoint, Paired};
 use crate::perf::baselines::injection;
 use crate::perf::baselines::ring::Layout;
@@ -83,19 +83,20 @@ impl<'a> Run<'a> {
         let layout = Layout::new(options.ring(), LINE_SIZE, None)?;
         let libraries =
             libraries.resident.iter().map(|(query, library)| (*query, library.path().to_owned())).collect();
-        let task = |way| EndpointSpec::Resident(Task { way, libraries: Vec::clone(&libraries), longest });
+        let task =
+            |method| EndpointSpec::Resident(Task { method, libraries: Vec::clone(&libraries), longest });
         let mut specs = vec![EndpointSpec::Baseline(Against::Raw)];
-        specs.extend(transports.iter().map(|transport| task(Way::Injected(transport.clone()))));
+        specs.extend(transports.iter().map(|transport| task(Method::Injected(transport.clone()))));
         let mut baselines = Vec::new();
-        for (way, named) in [
-            (Way::Messages, Against::UcxAm),
-            (Way::Fetch, Against::Fetch),
-            (Way::FetchMessages, Against::FetchAm),
-            (Way::RawFetch, Against::RawFetch),
+        for (method, named) in [
+            (Method::Messages, Against::UcxAm),
+            (Method::Fetch, Against::Fetch),
+            (Method::FetchMessages, Against::FetchAm),
+            (Method::RawFetch, Against::RawFetch),
         ] {
             if named == Against::RawFetch || against.contains(&named) {
                 baselines.push(Baseline { against: named, endpoint: specs.len() });
-                specs.push(task(way));
+                specs.push(task(method));
             }
         }
         let Paired { pair, endpoints } = Paired::start(setting, &specs, layout, memory_len(longest))?;

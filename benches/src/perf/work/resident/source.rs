@@ -22,9 +22,10 @@ use crate::perf::shared_memory::Memory;
 use crate::program::failure::Failure;
 
 /// A way of working on resident data.
-pub(super) trait Ask {
+pub(super) trait Perform {
     /// Does the present work, and appends the reply.
-    fn ask(&mut self, work: Present, job: Job, reply: &mut Vec<u8>, watch: &Watch) -> Result<(), Failure>;
+    fn perform(&mut self, work: Present, job: Job, reply: &mut Vec<u8>, watch: &Watch)
+    -> Result<(), Failure>;
 
     /// Reports the number of calls where only this endpoint knows it.
     fn settle(&mut self, calls: u64, watch: &Watch) -> Result<(), Failure>;
@@ -36,8 +37,8 @@ pub(super) trait Ask {
 }
 
 /// Does the work, and checks the last reply after each measurement.
-pub(super) struct Asking<W> {
-    way: W,
+pub(super) struct WorkSource<W> {
+    method: W,
     work: Present,
     jobs: Jobs,
     /// The last call, and the number of the next.
@@ -53,14 +54,14 @@ thread_local! {
     static TURN: Cell<usize> = const { Cell::new(0) };
 }
 
-impl<W: Ask> Asking<W> {
-    pub(super) fn new(way: W) -> Asking<W> {
+impl<W: Perform> WorkSource<W> {
+    pub(super) fn new(method: W) -> WorkSource<W> {
         let (jobs, job) = (Jobs::NONE, Jobs::NONE.nth(0));
-        Asking { way, work: present(), jobs, job, turn: 0, reply: Vec::with_capacity(256), calls: 0 }
+        WorkSource { method, work: present(), jobs, job, turn: 0, reply: Vec::with_capacity(256), calls: 0 }
     }
 }
 
-impl<W: Ask> Source for Asking<W> {
+impl<W: Perform> Source for WorkSource<W> {
     fn prepare(&mut self, _size: usize, _streams: bool) -> Result<(), Failure> {
         self.work = present();
         self.jobs = self.work.jobs();
@@ -75,7 +76,7 @@ impl<W: Ask> Source for Asking<W> {
         self.calls += 1;
         self.job = self.jobs.nth(self.turn);
         self.turn = self.turn.wrapping_add(1);
-        self.way.ask(self.work, self.job, &mut self.reply, watch)
+        self.method.perform(self.work, self.job, &mut self.reply, watch)
     }
 
     fn send(&mut self, watch: &Watch) -> Result<(), Failure> {
@@ -84,7 +85,7 @@ impl<W: Ask> Source for Asking<W> {
 
     fn settle(&mut self, watch: &Watch) -> Result<(), Failure> {
         TURN.set(self.turn);
-        self.way.settle(self.calls, watch)?;
+        self.method.settle(self.calls, watch)?;
         if self.calls == 0 || self.reply == self.job.result {
             return Ok(());
         }
@@ -103,7 +104,7 @@ impl<W: Ask> Source for Asking<W> {
     }
 
     fn lanes(&self) -> Option<String> {
-        self.way.lanes()
+        self.method.lanes()
     }
 }
 
@@ -112,9 +113,9 @@ struct Calls<'a> {
     library: &'a Library,
 }
 
-impl Ask for Calls<'_> {
+impl Perform for Calls<'_> {
     #[inline]
-    fn ask(&mut self, _: Present, job: Job, reply: &mut Vec<u8>, _watch: &Watch) -> Result<(), Failure> {
+    fn perform(&mut self, _: Present, job: Job, reply: &mut Vec<u8>, _watch: &Watch) -> Result<(), Failure> {
         Ok(self.link.call_into(self.library, job.args, PATIENCE, reply)?)
     }
 
@@ -125,7 +126,7 @@ impl Ask for Calls<'_> {
 
 /// Returns the source's endpoint of injected functions.
 pub(crate) fn injected<'a>(link: &'a Link, library: &'a Library) -> impl Source + 'a {
-    Asking::new(Calls { link, library })
+    WorkSource::new(Calls { link, library })
 }
 
 /// Computes where the data are mapped.
@@ -134,9 +135,9 @@ struct Loads {
     store: &'static Store,
 }
 
-impl Ask for Loads {
+impl Perform for Loads {
     #[inline]
-    fn ask(&mut self, _: Present, job: Job, reply: &mut Vec<u8>, _watch: &Watch) -> Result<(), Failure> {
+    fn perform(&mut self, _: Present, job: Job, reply: &mut Vec<u8>, _watch: &Watch) -> Result<(), Failure> {
         self.natives.call_here(job);
         with_reply(|own| reply.extend_from_slice(own));
         Ok(())
@@ -151,7 +152,7 @@ impl Ask for Loads {
 /// Returns the source's endpoint that loads the target's data.
 pub(crate) fn loading(task: &Task, memory: &Memory) -> Result<Box<dyn Source>, Failure> {
     let store = shared_store(memory);
-    Ok(Box::new(Asking::new(Loads { natives: Natives::place(task, store)?, store })))
+    Ok(Box::new(WorkSource::new(Loads { natives: Natives::place(task, store)?, store })))
 }
 
 /// Fetches the data, or node after node, and computes here.
@@ -163,9 +164,15 @@ struct Fetches<R> {
 }
 
 #[cfg(feature = "ucx")]
-impl<R: Remote> Ask for Fetches<R> {
+impl<R: Remote> Perform for Fetches<R> {
     #[inline]
-    fn ask(&mut self, work: Present, job: Job, reply: &mut Vec<u8>, watch: &Watch) -> Result<(), Failure> {
+    fn perform(
+        &mut self,
+        work: Present,
+        job: Job,
+        reply: &mut Vec<u8>,
+        watch: &Watch,
+    ) -> Result<(), Failure> {
         let remote = &mut self.remote;
         if work.stepwise {
             return walk(job, reply, |node, _| {
@@ -224,5 +231,5 @@ pub(super) fn head(bytes: &[u8]) -> [u64; 2] {
 pub(crate) fn fetching<R: Remote + 'static>(task: &Task, remote: R) -> Result<Box<dyn Source>, Failure> {
     // `show` gives it other data than the store's own.
     let store = Store::own(0);
-    Ok(Box::new(Asking::new(Fetches { remote, natives: Natives::place(task, store)?, store })))
+    Ok(Box::new(WorkSource::new(Fetches { remote, natives: Natives::place(task, store)?, store })))
 }

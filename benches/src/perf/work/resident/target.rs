@@ -14,27 +14,27 @@ use crate::program::failure::Failure;
 /// Serves by a way of receiving calls, on data that are held already.
 pub(super) struct Holding<W> {
     pub(super) store: &'static Store,
-    pub(super) way: W,
+    pub(super) method: W,
 }
 
 impl<W: Receiver> Receiver for Holding<W> {
     fn prepare(&mut self, size: usize, streams: bool) -> Result<(), Failure> {
         self.store.set_len(present().size);
-        self.way.prepare(size, streams)
+        self.method.prepare(size, streams)
     }
 
     #[inline]
     fn look(&mut self) -> Result<u64, Failure> {
-        self.way.look()
+        self.method.look()
     }
 
     #[inline]
     fn reply(&mut self, watch: &Watch) -> Result<(), Failure> {
-        self.way.reply(watch)
+        self.method.reply(watch)
     }
 
     fn counted(&mut self) -> Result<u64, Failure> {
-        self.way.counted()
+        self.method.counted()
     }
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn injected(
         // is for these alone.
         unsafe { builder.args_raw(store.as_args()) }
     })?;
-    Ok(Box::new(Holding { store, way: polls }))
+    Ok(Box::new(Holding { store, method: polls }))
 }
 
 /// Returns the socket name of the target over a transport.

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::error::{Error, GoneWhy};
-use crate::owner::spill::{FileThread, Way};
+use crate::owner::spill::{Direction, FileThread};
 
 const CAPACITY: u64 = 1 << 20;
 /// More than half of the store.
@@ -88,7 +88,7 @@ impl FileBench {
     fn settle(&mut self) {
         self.thread.let_pass(None);
         loop {
-            self.sources.go_on();
+            self.sources.continue_work();
             if self.sources.store.0.table().jobs() == 0 {
                 return;
             }
@@ -128,7 +128,7 @@ fn an_object_moving_to_or_from_the_file_delays_no_others() {
     bench.thread.let_pass(Some(0));
     let request = allocate(LARGE as u64, "").0;
     for _ in 0..3 {
-        assert_eq!(bench.sources.try_once(FLOOD, &request), Err(Answer::Wait));
+        assert_eq!(bench.sources.try_once(FLOOD, &request), Err(RequestState::Wait));
         assert_eq!(bench.thread.waiting(), 1);
         bench.check_others(&first);
     }
@@ -137,13 +137,13 @@ fn an_object_moving_to_or_from_the_file_delays_no_others() {
     let second: Named = reply[1..25].try_into().unwrap();
     let mut commit = Writer::request(Op::Commit);
     commit.bytes(&second[..8]).u64(0).bytes(&[0; 16]);
-    assert_eq!(bench.sources.ask(FLOOD, &commit).0, Status::Done as u8);
+    assert_eq!(bench.sources.exchange(FLOOD, &commit).0, Status::Done as u8);
 
     // The second object goes to the file, then the first comes back.
     let request = claim(&named(&first));
     for _ in 0..2 {
         for _ in 0..3 {
-            assert_eq!(bench.sources.try_once(FLOOD, &request), Err(Answer::Wait));
+            assert_eq!(bench.sources.try_once(FLOOD, &request), Err(RequestState::Wait));
             assert_eq!(bench.thread.waiting(), 1);
             bench.check_others(&first);
         }
@@ -161,7 +161,7 @@ fn an_object_claimed_during_its_move_to_the_file_stays_in_memory() {
     let first = bench.put(1);
     bench.thread.let_pass(Some(0));
     let request = allocate(LARGE as u64, "").0;
-    assert_eq!(bench.sources.try_once(FLOOD, &request), Err(Answer::Wait));
+    assert_eq!(bench.sources.try_once(FLOOD, &request), Err(RequestState::Wait));
     assert!(bench.sources.once(HONEST, &claim(&named(&first))).is_some_and(|reply| reply[0] == 0));
     bench.let_pass(1);
     assert_eq!(bench.sources.once(FLOOD, &request).unwrap()[0], Status::Full as u8);
@@ -176,11 +176,11 @@ fn an_object_ending_during_its_move_frees_all_space_once() {
         let (mut bench, first, second) = FileBench::spilled();
         bench.thread.let_pass(Some(0));
         let request = claim(&named(&first));
-        assert_eq!(bench.sources.try_once(FLOOD, &request), Err(Answer::Wait));
+        assert_eq!(bench.sources.try_once(FLOOD, &request), Err(RequestState::Wait));
         // In the first half of the rounds the second object goes out, and in the other half the first one comes.
         bench.let_pass(u64::from(round >= 3));
         if round >= 3 {
-            assert_eq!(bench.sources.try_once(FLOOD, &request), Err(Answer::Wait));
+            assert_eq!(bench.sources.try_once(FLOOD, &request), Err(RequestState::Wait));
         }
         let ends = if round >= 3 { &first } else { &second };
         match round % 3 {
@@ -192,7 +192,7 @@ fn an_object_ending_during_its_move_frees_all_space_once() {
             }
             _ => {
                 bench.sources.service.source_ended(FLOOD, None);
-                bench.sources.go_on();
+                bench.sources.continue_work();
                 bench.sources.service.source_began(FLOOD, None, SourceMemory::default());
             }
         }
@@ -213,7 +213,7 @@ fn a_recalled_object_stays_in_memory_while_its_source_waits() {
     bench.thread.let_pass(Some(0));
     let request = claim(&named(&first));
     for _ in 0..2 {
-        assert_eq!(bench.sources.try_once(FLOOD, &request), Err(Answer::Wait));
+        assert_eq!(bench.sources.try_once(FLOOD, &request), Err(RequestState::Wait));
         bench.let_pass(1);
     }
     // The object has come, and no other takes its memory.
@@ -222,7 +222,7 @@ fn a_recalled_object_stays_in_memory_while_its_source_waits() {
     assert_eq!(bench.listed(&first), Some((ObjectState::Present, 0)));
     bench.sources.service.source_ended(FLOOD, None);
     bench.thread.let_pass(None);
-    assert_eq!(bench.sources.ask(HONEST, &Writer(other)).0, Status::Done as u8);
+    assert_eq!(bench.sources.exchange(HONEST, &Writer(other)).0, Status::Done as u8);
     assert_eq!(bench.state(&first), ObjectState::Spilled);
 }
 
@@ -230,14 +230,14 @@ fn a_recalled_object_stays_in_memory_while_its_source_waits() {
 fn a_full_disk_refuses_waiting_requests_and_later_ones_retry() {
     let bench = FileBench::new();
     let first = bench.put(1);
-    bench.thread.fail(Way::Out, Errno::NOSPC);
+    bench.thread.fail(Direction::Out, Errno::NOSPC);
     let full = bench.sources.store.put(&[2; LARGE]).unwrap_err();
     assert!(matches!(full, Error::Full { file_failed: true, .. }), "{full}");
     assert!(full.to_string().contains("make space on its disk"), "{full}");
     assert_eq!(bench.state(&first), ObjectState::Present);
     let mut bench = bench;
-    bench.thread.fail(Way::Out, Errno::NOSPC);
-    let (status, reply) = bench.sources.ask(FLOOD, &allocate(LARGE as u64, ""));
+    bench.thread.fail(Direction::Out, Errno::NOSPC);
+    let (status, reply) = bench.sources.exchange(FLOOD, &allocate(LARGE as u64, ""));
     assert_eq!((status, reply.last()), (Status::Full as u8, Some(&1)));
     // There is space again.
     let second = bench.put(2);
@@ -248,7 +248,7 @@ fn a_full_disk_refuses_waiting_requests_and_later_ones_retry() {
 #[test]
 fn an_unreadable_object_is_lost_to_all_readers_and_evictable() {
     let (mut bench, first, _) = FileBench::spilled();
-    bench.thread.fail(Way::In, Errno::IO);
+    bench.thread.fail(Direction::In, Errno::IO);
     for _ in 0..2 {
         assert_eq!(bench.sources.claim(FLOOD, &named(&first)), Status::Lost as u8);
         let lost = bench.sources.store.get(&first).unwrap_err();
@@ -301,7 +301,7 @@ fn a_hold_waits_for_its_object_and_ends_with_its_call() {
     let (mut bench, first, _) = FileBench::spilled();
     bench.thread.let_pass(Some(0));
     for _ in 0..2 {
-        assert_eq!(bench.sources.try_once(FLOOD, &hold(&first).0), Err(Answer::Wait));
+        assert_eq!(bench.sources.try_once(FLOOD, &hold(&first).0), Err(RequestState::Wait));
         bench.let_pass(1);
     }
     assert!(bench.sources.once(FLOOD, &hold(&first).0).is_some());
@@ -312,9 +312,9 @@ fn a_hold_waits_for_its_object_and_ends_with_its_call() {
     // A hold whose call does not come ends with its source, even if that still has the memory mapped.
     let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     let peer = LingeringPeer::from_stream(ours).unwrap();
-    bench.sources.ask(FLOOD, &hold(&first));
+    bench.sources.exchange(FLOOD, &hold(&first));
     bench.sources.service.source_ended(FLOOD, Some(peer));
-    bench.sources.go_on();
+    bench.sources.continue_work();
     assert_eq!(bench.listed(&first), Some((ObjectState::Present, 0)));
 }
 
@@ -323,22 +323,22 @@ fn a_hold_waits_for_its_object_and_ends_with_its_call() {
 fn a_hold_prevents_neither_spilling_nor_evicting_its_object() {
     let (mut bench, first, second) = FileBench::spilled();
     for source in [FLOOD, HONEST, FLOOD] {
-        bench.sources.ask(source, &hold(&first));
+        bench.sources.exchange(source, &hold(&first));
     }
     assert_eq!(bench.listed(&first), Some((ObjectState::Present, 3)));
     assert!(bench.holds(&second, 2), "there is memory for it");
     assert_eq!(bench.listed(&first), Some((ObjectState::Spilled, 0)));
     // The object stays for sources that have more than a hold.
-    bench.sources.ask(FLOOD, &hold(&first));
+    bench.sources.exchange(FLOOD, &hold(&first));
     assert_eq!(bench.sources.claim(HONEST, &named(&first)), Status::Done as u8);
-    assert_eq!(bench.sources.ask(FLOOD, &allocate(LARGE as u64, "")).0, Status::Full as u8);
+    assert_eq!(bench.sources.exchange(FLOOD, &allocate(LARGE as u64, "")).0, Status::Full as u8);
     assert_eq!(bench.listed(&first), Some((ObjectState::Present, 1)));
-    bench.sources.ask(FLOOD, &hold(&first));
+    bench.sources.exchange(FLOOD, &hold(&first));
     assert!(bench.sources.store.evict(&first).unwrap());
-    bench.sources.go_on();
+    bench.sources.continue_work();
     assert_eq!(bench.listed(&first), Some((ObjectState::Evicted, 1)));
     bench.sources.service.source_ended(HONEST, None);
-    bench.sources.go_on();
+    bench.sources.continue_work();
     assert_eq!(bench.listed(&first), None);
 }
 
@@ -347,21 +347,21 @@ fn a_source_has_at_most_16_holds_and_many_end_gradually() {
     let mut bench = FileBench::new();
     let first = bench.sources.store.put(&[1]).unwrap();
     for _ in 0..40 {
-        bench.sources.ask(FLOOD, &hold(&first));
+        bench.sources.exchange(FLOOD, &hold(&first));
     }
     assert_eq!(bench.listed(&first), Some((ObjectState::Present, 16)));
     let second = bench.sources.store.put(&[2]).unwrap();
-    bench.sources.ask(FLOOD, &hold(&second));
+    bench.sources.exchange(FLOOD, &hold(&second));
     assert_eq!((bench.listed(&first).unwrap().1, bench.listed(&second).unwrap().1), (15, 1));
     for source in 10..40 {
         bench.sources.service.source_began(source, None, SourceMemory::default());
         for _ in 0..16 {
-            bench.sources.ask(source, &hold(&first));
+            bench.sources.exchange(source, &hold(&first));
         }
     }
     assert!(bench.sources.store.evict(&first).unwrap());
     bench.sources.check_visits();
-    assert!(bench.sources.go_on() > 10);
+    assert!(bench.sources.continue_work() > 10);
     assert_eq!((bench.listed(&first), bench.listed(&second).unwrap().1), (None, 1));
     bench.sources.service.source_ended(FLOOD, None);
     bench.sources.check_visits();
@@ -375,7 +375,7 @@ fn the_file_thread_ends_with_its_store_and_needs_a_file() {
         let (mut bench, first, _) = FileBench::spilled();
         if is_held {
             bench.thread.let_pass(Some(0));
-            assert_eq!(bench.sources.try_once(FLOOD, &claim(&named(&first))), Err(Answer::Wait));
+            assert_eq!(bench.sources.try_once(FLOOD, &claim(&named(&first))), Err(RequestState::Wait));
         }
         let thread: Weak<FileThread> = Arc::downgrade(&bench.thread);
         drop(bench);
@@ -392,7 +392,7 @@ fn the_file_thread_ends_with_its_store_and_needs_a_file() {
 fn a_forked_child_waits_for_no_thread() {
     let (mut bench, first, second) = FileBench::spilled();
     bench.thread.let_pass(Some(0));
-    assert_eq!(bench.sources.try_once(FLOOD, &claim(&named(&first))), Err(Answer::Wait));
+    assert_eq!(bench.sources.try_once(FLOOD, &claim(&named(&first))), Err(RequestState::Wait));
     // SAFETY: the child uses state that belongs to this thread alone, and memory, whose lock the system's library keeps
     // usable.
     let child = unsafe { libc::fork() };

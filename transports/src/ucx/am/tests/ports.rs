@@ -16,7 +16,7 @@ use crate::ucx::am::listeners::{is_open, listening};
 /// A user without capabilities.
 const USER: u32 = 1000;
 /// The socket options that close a port, which the process may not set in some roles.
-const WAYS: [libc::c_int; 2] = [libc::SO_ATTACH_FILTER, libc::SO_BINDTOIFINDEX];
+const OPTIONS: [libc::c_int; 2] = [libc::SO_ATTACH_FILTER, libc::SO_BINDTOIFINDEX];
 
 /// The ports of both endpoints.
 fn ports(ends: [&AmMessages; 2]) -> Vec<SocketAddr> {
@@ -96,7 +96,7 @@ fn a_process_without_capabilities_or_socket_filters_still_closes_its_ports() {
     in_roles(this_test!(), &["a user", "no filter"], |role| {
         match role {
             "a user" => become_user(),
-            _ => refuse(&WAYS[..1]),
+            _ => refuse(&OPTIONS[..1]),
         }
         // UCX's next worker gets the numbers of the last.
         (0..3).for_each(|_| ports_are_closed_once_both_were_heard_of());
@@ -108,7 +108,7 @@ fn ucx_over_tcp_is_refused_before_opening_ports_that_nothing_can_close() {
     in_roles(this_test!(), &["neither"], |_| {
         // The sockets inherited from this process's parent, whose UCX leaves them to children.
         let before = listening();
-        refuse(&WAYS);
+        refuse(&OPTIONS);
         let refused = Am::with_tcp().usable().unwrap_err();
         assert!(
             refused.contains("with_ucx_tcp is refused") && refused.contains("not permitted"),
@@ -125,7 +125,7 @@ fn a_port_that_stays_open_ends_the_link_and_is_named() {
     in_roles(this_test!(), &["too late"], |_| {
         let (mut left, mut right) = pair_of(Am::with_tcp(), 1 << 20, 4096, || {}).unwrap();
         let ports = ports([&left, &right]);
-        refuse(&WAYS);
+        refuse(&OPTIONS);
         let error = loop {
             right.progress().ok();
             if let Err(error) = left.poll() {

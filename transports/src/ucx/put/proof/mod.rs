@@ -94,7 +94,7 @@ impl Post {
     }
 
     /// Frees UCX's requests. The data that they read lives as long as this value.
-    fn forget(&mut self, worker: &Worker) {
+    fn free_requests(&mut self, worker: &Worker) {
         let requests = self.outbox.iter().map(|(request, _)| *request).chain([self.request]);
         for request in requests.filter(|request| UCS_PTR_IS_PTR(*request)) {
             // SAFETY: the request was not freed before, and is cleared below.
@@ -232,7 +232,7 @@ pub(super) struct Proof<'a> {
     /// True if this process proves its puts first.
     pub(super) is_first: bool,
     /// True if this process makes puts, and queries UCX about them.
-    pub(super) asks: bool,
+    pub(super) queries: bool,
     /// True if this process makes puts, and shows that they land.
     pub(super) shows: bool,
     pub(super) until: Instant,
@@ -251,7 +251,7 @@ impl Proof<'_> {
             self.until = Instant::now() + CLOSE_TIMEOUT;
             let _ = self.send_all();
         }
-        self.post.forget(self.worker);
+        self.post.free_requests(self.worker);
         if proven.is_ok() {
             // All puts have landed at the peer.
             self.post.zeros = Vec::new();
@@ -265,8 +265,8 @@ impl Proof<'_> {
             (HELLO, _) => {}
             _ => return Err(Unproven::Disorder),
         }
-        if self.asks {
-            self.ask()?;
+        if self.queries {
+            self.query_puts()?;
         }
         self.flush()?;
         if !self.is_first {
@@ -280,7 +280,7 @@ impl Proof<'_> {
     }
 
     /// Queries UCX about a put of each length.
-    fn ask(&mut self) -> Result<(), Unproven> {
+    fn query_puts(&mut self) -> Result<(), Unproven> {
         let longest = LONGEST.min(self.peer.len);
         self.post.zeros = vec![0; longest.div_ceil(size_of::<u64>())];
         let lengths = [8].into_iter().chain((6..=LONGEST.ilog2()).map(|power| 1 << power));
@@ -293,7 +293,7 @@ impl Proof<'_> {
                 How::Native => self.finish("a put")?,
                 How::Emulated(said) => return Err(Unproven::Emulated(Some(said))),
                 // One result for all lengths.
-                How::Untold => {
+                How::Unknown => {
                     self.finish("a put")?;
                     let natively = self.peer.lanes().write_natively() == Some(true);
                     return if natively { Ok(()) } else { Err(Unproven::Emulated(None)) };
@@ -315,7 +315,7 @@ impl Proof<'_> {
             *self.post.word = value.to_le();
             // SAFETY: zero is valid for all fields, numbers and pointers; the empty mask names none to read.
             let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
-            let (Peer { end, key, address, .. }, word) = (self.peer, ptr::from_ref(&*self.post.word));
+            let (Peer { endpoint, key, address, .. }, word) = (self.peer, ptr::from_ref(&*self.post.word));
             // SAFETY: the UCX endpoint is connected, a region is at least a page, and `post` keeps the word.
             self.post.request = unsafe {
                 self.worker.ucx.ucp_put_nbx(*end, word.cast(), size_of::<u64>(), *address, *key, &params)
@@ -379,10 +379,10 @@ impl Proof<'_> {
         bytes[8..].copy_from_slice(&value.to_le_bytes());
         // SAFETY: zero is valid for all fields, numbers and pointers; the empty mask names none to read.
         let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
-        let (ucx, end) = (self.worker.ucx, self.peer.end);
+        let (ucx, endpoint) = (self.worker.ucx, self.peer.endpoint);
         // SAFETY: the UCX endpoint is connected; the header stays until it is sent or the worker is gone.
         let sent = unsafe {
-            ucx.ucp_am_send_nbx(end, LETTER, bytes.as_ptr().cast(), bytes.len(), ptr::null(), 0, &params)
+            ucx.ucp_am_send_nbx(endpoint, LETTER, bytes.as_ptr().cast(), bytes.len(), ptr::null(), 0, &params)
         };
         if UCS_PTR_IS_PTR(sent) {
             self.post.outbox.push((sent, bytes));
@@ -415,7 +415,7 @@ impl Proof<'_> {
         // SAFETY: zero is valid for all fields, numbers and pointers; the empty mask names none to read.
         let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
         // SAFETY: the UCX endpoint is connected.
-        self.post.request = unsafe { self.worker.ucx.ucp_ep_flush_nbx(self.peer.end, &params) };
+        self.post.request = unsafe { self.worker.ucx.ucp_ep_flush_nbx(self.peer.endpoint, &params) };
         self.finish("a flush")
     }
 

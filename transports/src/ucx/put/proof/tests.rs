@@ -26,7 +26,7 @@ enum Memory {
 }
 
 /// An open endpoint and its memory.
-struct Side {
+struct Opened {
     // The worker is dropped before the data of its callbacks, and before the memory.
     worker: Worker,
     post: Post,
@@ -36,7 +36,7 @@ struct Side {
 }
 
 // SAFETY: all of it belongs only to this value.
-unsafe impl Send for Side {}
+unsafe impl Send for Opened {}
 
 /// Returns a context with these transports, kept as long as the process; without them, prints a note and returns
 /// `None`.
@@ -55,10 +55,10 @@ fn context(transports: &str) -> Option<&'static Context> {
     }
 }
 
-fn side(context: &'static Context, memory: Memory) -> Side {
+fn opened(context: &'static Context, memory: Memory) -> Opened {
     let post = Post::new();
     let worker = Worker::create(context).unwrap();
-    // SAFETY: the worker is dropped first, in here and in `Side`.
+    // SAFETY: the worker is dropped first, in here and in `Opened`.
     unsafe { post.listen(&worker) }.unwrap();
     let (start, key, region) = match memory {
         Memory::Ucxs => {
@@ -79,7 +79,7 @@ fn side(context: &'static Context, memory: Memory) -> Side {
         place: Locality::own(),
         worker: worker.address().unwrap(),
     };
-    Side { worker, post, address, start, _region: region }
+    Opened { worker, post, address, start, _region: region }
 }
 
 /// Returns UCX's key to memory that it did not allocate.
@@ -101,54 +101,54 @@ fn key_to(context: &Context, start: NonNull<u8>) -> Vec<u8> {
     }
 }
 
-/// Proves the puts of `side`, and returns the result. Closes the UCX endpoint once both processes have a result.
+/// Proves the puts of `opened`, and returns the result. Closes the UCX endpoint once both processes have a result.
 fn prove(
-    mut side: Side,
+    mut opened: Opened,
     theirs: &PutAddress,
     is_first: bool,
-    asks: bool,
+    queries: bool,
     both: &std::sync::Barrier,
 ) -> Result<(), Unproven> {
-    let peer = Peer::unmapped(&side.worker, theirs).map_err(Unproven::Failed);
+    let peer = Peer::unmapped(&opened.worker, theirs).map_err(Unproven::Failed);
     both.wait();
     let outcome = peer.and_then(|peer| {
         // SAFETY: this is the region's first word, which otherwise only UCX writes.
-        let own = unsafe { AtomicU64::from_ptr(side.start.cast().as_ptr()) };
+        let own = unsafe { AtomicU64::from_ptr(opened.start.cast().as_ptr()) };
         let until = Instant::now() + Duration::from_secs(2);
         let mut proof = Proof {
-            worker: &side.worker,
+            worker: &opened.worker,
             peer: &peer,
-            post: &mut side.post,
+            post: &mut opened.post,
             own,
             is_first,
-            asks,
+            queries,
             shows: true,
             until,
             idle: Cell::new(0),
         };
         let outcome = proof.run();
         // SAFETY: the UCX endpoint is connected, and not used again.
-        unsafe { side.worker.close(peer.end) };
+        unsafe { opened.worker.close(peer.endpoint) };
         outcome
     });
     both.wait();
     if outcome.is_ok() {
         // SAFETY: the region has `LEN` bytes, which UCX does not write from here on.
-        let bytes = unsafe { std::slice::from_raw_parts(side.start.as_ptr(), LEN) };
+        let bytes = unsafe { std::slice::from_raw_parts(opened.start.as_ptr(), LEN) };
         assert!(bytes.iter().all(|byte| *byte == 0), "something of the proof is left");
     }
     outcome
 }
 
 /// Returns the results of both endpoints.
-fn proven(transports: &str, memory: Memory, asks: bool) -> Option<[Result<(), Unproven>; 2]> {
+fn proven(transports: &str, memory: Memory, queries: bool) -> Option<[Result<(), Unproven>; 2]> {
     let context = context(transports)?;
-    let (one, other) = (side(context, memory), side(context, memory));
+    let (one, other) = (opened(context, memory), opened(context, memory));
     let (to_one, to_other) = (one.address.clone(), other.address.clone());
     let both = std::sync::Barrier::new(2);
     Some(thread::scope(|scope| {
-        let other = scope.spawn(|| prove(other, &to_one, false, asks, &both));
-        [prove(one, &to_other, true, asks, &both), other.join().unwrap()]
+        let other = scope.spawn(|| prove(other, &to_one, false, queries, &both));
+        [prove(one, &to_other, true, queries, &both), other.join().unwrap()]
     }))
 }
 
@@ -187,12 +187,12 @@ fn puts_into_the_heap_are_recognized_as_emulated_before_any_is_shown() {
 
 #[test]
 fn puts_over_tcp_need_peer_progress_and_are_recognized_as_emulated() {
-    for asks in [false, true] {
-        let Some(found) = proven("tcp", Memory::Ucxs, asks) else { return };
+    for queries in [false, true] {
+        let Some(found) = proven("tcp", Memory::Ucxs, queries) else { return };
         if matches!(&found[0], Err(Unproven::Failed(why)) if why.to_string().contains("nreachable")) {
             return println!("skipped: this UCX cannot use lo");
         }
-        match asks {
+        match queries {
             false => assert_eq!(found, [Err(Unproven::Missed), Err(Unproven::PeerRefuses)]),
             true => {
                 for found in found {
@@ -214,7 +214,7 @@ fn against(
     script: impl FnOnce(&mut Proof<'_>) -> Result<(), Unproven> + Send,
 ) -> Option<Unproven> {
     let context = context("posix,sysv,self")?;
-    let (one, other) = (side(context, Memory::Ucxs), side(context, Memory::Ucxs));
+    let (one, other) = (opened(context, Memory::Ucxs), opened(context, Memory::Ucxs));
     let (to_one, to_other) = (one.address.clone(), other.address.clone());
     let (ended, has_ended) = std::sync::mpsc::channel::<()>();
     thread::scope(|scope| {
@@ -227,7 +227,7 @@ fn against(
                 let _ = proof.send_all();
                 // Until the other end of the channel is dropped.
                 has_ended.recv().unwrap_err();
-                proof.post.forget(proof.worker);
+                proof.post.free_requests(proof.worker);
             });
         });
         let found = with_proof(one, &to_other, is_first, within, |proof| proof.run().unwrap_err());
@@ -238,28 +238,28 @@ fn against(
 
 /// Calls `run` with a proof, and closes the UCX endpoint afterwards.
 fn with_proof<T>(
-    mut side: Side,
+    mut opened: Opened,
     theirs: &PutAddress,
     is_first: bool,
     within: Duration,
     run: impl FnOnce(&mut Proof<'_>) -> T,
 ) -> T {
-    let peer = Peer::unmapped(&side.worker, theirs).unwrap();
+    let peer = Peer::unmapped(&opened.worker, theirs).unwrap();
     // SAFETY: this is the region's first word, which otherwise only UCX writes.
-    let own = unsafe { AtomicU64::from_ptr(side.start.cast().as_ptr()) };
+    let own = unsafe { AtomicU64::from_ptr(opened.start.cast().as_ptr()) };
     let result = run(&mut Proof {
-        worker: &side.worker,
+        worker: &opened.worker,
         peer: &peer,
-        post: &mut side.post,
+        post: &mut opened.post,
         own,
         is_first,
-        asks: false,
+        queries: false,
         shows: true,
         until: Instant::now() + within,
         idle: Cell::new(0),
     });
     // SAFETY: the UCX endpoint is connected, and not used again.
-    unsafe { side.worker.close(peer.end) };
+    unsafe { opened.worker.close(peer.endpoint) };
     result
 }
 
@@ -271,7 +271,7 @@ fn silent(proof: &mut Proof<'_>) -> Result<(), Unproven> {
 #[test]
 fn a_proof_with_an_absent_peer_ends_at_its_deadline() {
     let Some(context) = context("posix,sysv,self") else { return };
-    let (one, other) = (side(context, Memory::Ucxs), side(context, Memory::Ucxs));
+    let (one, other) = (opened(context, Memory::Ucxs), opened(context, Memory::Ucxs));
     with_proof(one, &other.address, true, Duration::from_millis(20), |proof| {
         let unproven = proof.run().unwrap_err();
         assert_eq!(unproven, Unproven::Late("the peer's first message"));

@@ -10,7 +10,7 @@ use farjump_benches::program::failure::Failure;
 use farjump_benches::program::link_options::{Clear, KeyFile, UcxTcp};
 
 /// The options of such a command that concern the link.
-pub(crate) struct Asking<'a> {
+pub(crate) struct QueryLink<'a> {
     /// The command, as the target shows it.
     pub(crate) program: &'a str,
     /// The transport. `None`: that of the environment, or the best that both have.
@@ -21,7 +21,7 @@ pub(crate) struct Asking<'a> {
     pub(crate) ucx: &'a UcxTcp,
 }
 
-impl Asking<'_> {
+impl QueryLink<'_> {
     /// Connects to the target at `address`.
     ///
     /// # Errors

@@ -8,54 +8,56 @@ use farjump_core::transport::{OpenRequest, Transport};
 use farjump_transports::shm::Shm;
 
 /// A process that connects with the target as a destination does.
-pub(super) struct Asking {
+pub(super) struct Requester {
     listener: Listener,
     arrival: Option<Arrival>,
-    met: Option<Box<Handshake>>,
+    handshake: Option<Box<Handshake>>,
 }
 
-impl Asking {
-    pub(super) fn at(path: &Path) -> Asking {
+impl Requester {
+    pub(super) fn at(path: &Path) -> Requester {
         let address: PeerAddress = format!("unix:{}", path.display()).parse().expect("an address");
         let listener = Listener::bind(&address).expect("a socket");
-        Asking { listener, arrival: None, met: None }
+        Requester { listener, arrival: None, handshake: None }
     }
 
     /// Returns whether the target has a link to it.
-    pub(super) fn is_met(&self) -> bool {
-        self.met.is_some()
+    pub(super) fn is_connected(&self) -> bool {
+        self.handshake.is_some()
     }
 
     /// Continues the handshake.
     pub(super) fn turn(&mut self) {
-        if self.is_met() {
+        if self.is_connected() {
             return;
         }
         if self.arrival.is_none() {
-            let options = || ArrivalOptions::new("asking", 7, OpenRequest::new(1 << 18, 1 << 16));
+            let options = || ArrivalOptions::new("requester", 7, OpenRequest::new(1 << 18, 1 << 16));
             self.arrival =
                 self.listener.accept().ok().flatten().map(|control| Arrival::new(control, options()));
         }
         let mut transports: Vec<Box<dyn Transport>> = vec![Box::new(Shm::new())];
         match self.arrival.as_mut().map(|arrival| arrival.advance(&mut transports)) {
-            Some(Ok(Progress::Handshake(handshake))) => (self.arrival, self.met) = (None, Some(handshake)),
+            Some(Ok(Progress::Handshake(handshake))) => {
+                (self.arrival, self.handshake) = (None, Some(handshake))
+            }
             Some(Err(_)) => self.arrival = None,
             _ => {}
         }
     }
 
     /// Requests the image with this id.
-    pub(super) fn ask(&mut self, wanted: CodeId) {
-        if let Some(met) = &mut self.met {
+    pub(super) fn request(&mut self, wanted: CodeId) {
+        if let Some(handshake) = &mut self.handshake {
             // A target that has ended the link does not reply.
-            let _ = met.control.send(&Message::NeedCode { index: 0, id: wanted.0 }, &[]);
+            let _ = handshake.control.send(&Message::NeedCode { index: 0, id: wanted.0 }, &[]);
         }
     }
 
     /// Returns whether the target sent the image, if its message has come. Returns `None` before, and `Some(Err)` at
     /// the end of the link.
-    pub(super) fn answer(&mut self, wanted: CodeId) -> Option<Result<bool, ()>> {
-        let control = &mut self.met.as_mut()?.control;
+    pub(super) fn response(&mut self, wanted: CodeId) -> Option<Result<bool, ()>> {
+        let control = &mut self.handshake.as_mut()?.control;
         loop {
             match control.recv() {
                 Ok(Some((Message::Code { id, .. }, _))) if id == wanted.0 => return Some(Ok(true)),
@@ -63,7 +65,7 @@ impl Asking {
                 Ok(Some(_)) => {}
                 Ok(None) => return None,
                 Err(_) => {
-                    self.met = None;
+                    self.handshake = None;
                     return Some(Err(()));
                 }
             }

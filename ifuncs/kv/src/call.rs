@@ -82,7 +82,7 @@ impl Kv {
     ///
     /// # Errors
     /// [`Fault::TooMany`] if the answer is longer than the target permits, which ends the call.
-    pub fn answer_integer(&self, value: i64) -> Result<(), Fault> {
+    pub fn reply_integer(&self, value: i64) -> Result<(), Fault> {
         // SAFETY: it takes no pointer but this.
         found(unsafe { server::kv_answer_integer(self.raw(), value) }, ()).map(drop)
     }
@@ -90,8 +90,8 @@ impl Kv {
     /// Answers with a number, which clients of version 2 of the server's protocol get as a string.
     ///
     /// # Errors
-    /// [`Fault::BadArgument`] for NaN, and as [`Kv::answer_integer`].
-    pub fn answer_double(&self, value: f64) -> Result<(), Fault> {
+    /// [`Fault::BadArgument`] for NaN, and as [`Kv::reply_integer`].
+    pub fn reply_double(&self, value: f64) -> Result<(), Fault> {
         // SAFETY: it takes no pointer but this.
         found(unsafe { server::kv_answer_double(self.raw(), value) }, ()).map(drop)
     }
@@ -99,8 +99,8 @@ impl Kv {
     /// Answers with bytes.
     ///
     /// # Errors
-    /// As [`Kv::answer_integer`].
-    pub fn answer_string(&self, bytes: &[u8]) -> Result<(), Fault> {
+    /// As [`Kv::reply_integer`].
+    pub fn reply_string(&self, bytes: &[u8]) -> Result<(), Fault> {
         // SAFETY: the bytes are valid for the call, which copies them.
         let got = unsafe { server::kv_answer_string(self.raw(), bytes.as_ptr().cast(), bytes.len()) };
         found(got, ()).map(drop)
@@ -109,8 +109,8 @@ impl Kv {
     /// Begins an array: the next `count` values are its elements, and may be arrays.
     ///
     /// # Errors
-    /// As [`Kv::answer_integer`].
-    pub fn answer_array(&self, count: usize) -> Result<(), Fault> {
+    /// As [`Kv::reply_integer`].
+    pub fn reply_array(&self, count: usize) -> Result<(), Fault> {
         // SAFETY: it takes no pointer but this.
         found(unsafe { server::kv_answer_array(self.raw(), count) }, ()).map(drop)
     }

@@ -3,15 +3,15 @@
 use tempfile::TempDir;
 
 use crate::installation::ifuncs;
-use crate::programs::{Way, compile, start};
+use crate::programs::{Linkage, compile, start};
 
 /// Runs `tests/programs/NAME.c` through all its cases, and checks that it leaves nothing behind.
-fn goes_through(name: &str, way: Way) {
-    if !way.is_open() {
+fn run_cases(name: &str, linkage: Linkage) {
+    if !linkage.is_open() {
         return;
     }
     let (folder, empty) = (farjump_fixtures::folder(), TempDir::new().unwrap());
-    let program = compile(name, way, folder.path());
+    let program = compile(name, linkage, folder.path());
     let done = start(&program, [ifuncs(), empty.path()], folder.path()).finish().worked();
     assert_eq!(done.text(), "all is as it should be\n");
     assert_eq!(std::fs::read_dir(empty.path()).unwrap().count(), 0, "a socket was left behind");
@@ -19,31 +19,31 @@ fn goes_through(name: &str, way: Way) {
 
 #[test]
 fn each_mistake_in_c_returns_a_status_and_a_message() {
-    goes_through("bad_input", Way::Shared);
+    run_cases("bad_input", Linkage::Shared);
 }
 
 #[test]
 fn misuse_from_c_neither_leaks_nor_touches_foreign_memory() {
-    goes_through("bad_input", Way::Sanitized);
+    run_cases("bad_input", Linkage::Sanitized);
 }
 
 #[test]
 fn a_targets_exports_policy_and_store_follow_the_choices_in_c() {
-    goes_through("choices", Way::Static);
+    run_cases("choices", Linkage::Static);
 }
 
 #[test]
 fn choices_of_all_kinds_run_clean_under_sanitizers() {
-    goes_through("choices", Way::Sanitized);
+    run_cases("choices", Linkage::Sanitized);
 }
 
 #[test]
 fn a_process_ends_at_once_and_leaves_no_socket() {
-    if !Way::Shared.is_open() {
+    if !Linkage::Shared.is_open() {
         return;
     }
     let folder = farjump_fixtures::folder();
-    let program = compile("ending", Way::Shared, folder.path());
+    let program = compile("ending", Linkage::Shared, folder.path());
     let socket = folder.path().join("t.sock");
     let address = format!("unix:{}", socket.display());
     let done = start(&program, [address.as_ref(), ifuncs().as_os_str()], folder.path()).finish();

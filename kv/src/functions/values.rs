@@ -2,7 +2,7 @@
 //! A link's source gets the bytes. For `FJ.CALL` the server writes them in its client's version of the protocol.
 
 use super::fault::{Code, Fault};
-use super::{Bytes, Copy, Door, Kv, numbers};
+use super::{Bytes, CommandInput, Copy, Kv, numbers};
 
 /// A value of an answer. The elements of an array are the values behind it.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -99,9 +99,9 @@ fn words(payload: &[u8]) -> Option<(Vec<Bytes>, Vec<Bytes>)> {
 
 impl Kv {
     /// Answers with a value.
-    pub(super) fn answer_with(&self, value: Value<'_>) -> Result<(), Fault> {
+    pub(super) fn reply_value(&self, value: Value<'_>) -> Result<(), Fault> {
         let mut state = self.state.borrow_mut();
-        let mut bytes = std::mem::take(&mut state.answer);
+        let mut bytes = std::mem::take(&mut state.value_bytes);
         bytes.clear();
         let (kind, number) = match value {
             Value::Integer(number) => (b':', numbers::of_integer(number)),
@@ -120,7 +120,7 @@ impl Kv {
             bytes.extend_from_slice(END);
         }
         let taken = farjump::reply(&bytes);
-        (state.answer, state.has_answered) = (bytes, true);
+        (state.value_bytes, state.has_replied_values) = (bytes, true);
         match taken {
             true => Ok(()),
             false => Err(Fault::new(Code::TooMany, "the answer is longer than the target lets replies be")),
@@ -129,10 +129,10 @@ impl Kv {
 
     /// Takes the payload of a link's call for keys and arguments. Does nothing in a call by a command.
     pub(super) fn take_words(&self, payload: &[u8]) -> Result<(), Fault> {
-        if self.with_door(|door| door.is_command)? {
+        if self.with_input(|input| input.is_command)? {
             return Ok(());
         }
-        self.heed_end();
+        self.act_at_end();
         let mut state = self.state.borrow_mut();
         let at = state.copies.len();
         // The function may write to its payload.
@@ -145,7 +145,7 @@ impl Kv {
             let text = "the payload has no keys and arguments: send an array of bulk strings (RESP): numkeys key ... arg ...";
             return Err(Fault::new(Code::BadArgument, text));
         };
-        state.words = Some(Door { keys, args, is_command: false });
+        state.words = Some(CommandInput { keys, args, is_command: false });
         Ok(())
     }
 }

@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use farjump_core::transport::{Cause, Operation};
 
-use crate::verbs::device::address::{Backend, EndpointAddress, Offer};
 use super::device::Device;
 use super::options::Options;
 use super::queue::Queue;
+use crate::verbs::device::address::{Backend, EndpointAddress, Offer};
 use crate::verbs::device::towards::{best_pair, in_other_networks};
 
 /// An unconnected endpoint of a backend.
-pub(super) trait End: Sized {
+pub(super) trait PortEndpoint: Sized {
     const BACKEND: Backend;
 
     /// Opens an endpoint like this on another device or port.
@@ -29,7 +29,7 @@ pub(super) trait End: Sized {
 }
 
 /// The endpoints of a process.
-pub(super) struct Ends<E> {
+pub(super) struct OfferedEndpoints<E> {
     /// The endpoint on the port that the process prefers.
     first: E,
     /// The endpoints on other ports. Opened when this process describes its endpoints, unless it knows the peer's by
@@ -38,12 +38,12 @@ pub(super) struct Ends<E> {
     /// The options that choose ports.
     wished: Options,
     /// Number of the peer's endpoint that this process chose.
-    answers: u8,
+    chosen: u8,
 }
 
-impl<E: End> Ends<E> {
-    pub(super) fn new(first: E, wished: Options) -> Ends<E> {
-        Ends { first, others: OnceCell::new(), wished, answers: 0 }
+impl<E: PortEndpoint> OfferedEndpoints<E> {
+    pub(super) fn new(first: E, wished: Options) -> OfferedEndpoints<E> {
+        OfferedEndpoints { first, others: OnceCell::new(), wished, chosen: 0 }
     }
 
     /// The endpoint on the port that this process prefers, or has chosen for its peer.
@@ -54,8 +54,8 @@ impl<E: End> Ends<E> {
     /// The bytes that describe the endpoints to the peer.
     pub(super) fn describe(&self) -> Vec<u8> {
         let others = self.others.get_or_init(|| self.open_others());
-        let endpoints = once(&self.first).chain(others).map(End::address).collect();
-        Offer { answers: self.answers, endpoints }.to_bytes(E::BACKEND)
+        let endpoints = once(&self.first).chain(others).map(PortEndpoint::address).collect();
+        Offer { chosen: self.chosen, endpoints }.to_bytes(E::BACKEND)
     }
 
     fn open_others(&self) -> Vec<E> {
@@ -79,7 +79,7 @@ impl<E: End> Ends<E> {
         if let Some(device) = better {
             self.first = self.first.on(&device).map_err(|cause| (Operation::Open, cause))?;
         }
-        self.answers = number;
+        self.chosen = number;
         self.others = OnceCell::from(Vec::new());
         offer.endpoint(number).map_err(|cause| (Operation::Connect, cause))
     }
@@ -87,9 +87,9 @@ impl<E: End> Ends<E> {
     /// The two endpoints of the link: this process's, and the peer's. Closes the others.
     pub(super) fn pair_with(self, peer: &[u8]) -> Result<(E, EndpointAddress), Cause> {
         let offer = Offer::from_bytes(peer, E::BACKEND)?;
-        let theirs = offer.endpoint(self.answers)?;
+        let theirs = offer.endpoint(self.chosen)?;
         let mut own: Vec<E> = once(self.first).chain(self.others.into_inner().unwrap_or_default()).collect();
-        let (number, count) = (usize::from(offer.answers), own.len());
+        let (number, count) = (usize::from(offer.chosen), own.len());
         if number >= count {
             return Err(Cause::Address(format!("it answers endpoint {number} of {count}, counted from 0")));
         }
