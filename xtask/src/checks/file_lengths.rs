@@ -1,9 +1,11 @@
-//! Names long files. The result is a warning: a file may have a reason, and a short file may still have two subjects.
+//! Names long files, and folders of many. For files the result is a warning: one may have a reason, and a short file may
+//! still have two subjects.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use crate::process::Interrupt;
+use crate::process::{Failed, Interrupt};
 use crate::step::Verdict;
 use crate::workspace::{root, tracked_files};
 
@@ -11,19 +13,57 @@ use crate::workspace::{root, tracked_files};
 const LONG: usize = 500;
 /// Extensions of code.
 const CODE: [&str; 5] = ["rs", "c", "h", "ld", "sh"];
+/// Most files of code in a folder of the product or of its tools. Tests, samples and headers are not among them.
+const MANY: usize = 16;
+/// Folders that have more, and how many: to become less.
+const FULL: [(&str, usize); 2] = [("benches/src/perf", 35), ("loader/src/builder", 32)];
 
-/// Lists long files; never fails for a length.
+/// Lists long files; never fails for a length. Fails for a folder of many files.
 pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
     let mut files = 0;
+    let mut folders: BTreeMap<String, usize> = BTreeMap::new();
     for name in &tracked_files(&[], interrupt)? {
-        let is_code = Path::new(name).extension().is_some_and(|end| CODE.iter().any(|code| end == *code));
+        let path = Path::new(name);
+        let is_code = path.extension().is_some_and(|end| CODE.iter().any(|code| end == *code));
         let Some(text) = fs::read_to_string(root().join(name)).ok().filter(|_| is_code) else { continue };
         files += 1;
         let lines = text.lines().count();
         if lines > LONG {
             say!("warning: {name} has {lines} lines");
         }
+        let folder = path.parent().unwrap_or(Path::new(""));
+        if folder.iter().any(|part| part == "src") && folder.iter().all(|part| part != "tests") {
+            *folders.entry(folder.display().to_string()).or_default() += 1;
+        }
     }
-    say!("{files} files of code");
-    Ok(())
+    say!("{files} files of code in {} folders of sources", folders.len());
+    let faults = faults(&folders, &FULL);
+    match faults.is_empty() {
+        true => Ok(()),
+        false => Err(Failed::Because(faults.join("\n"))),
+    }
+}
+
+/// The folders with more files than they may have, and those of `full` that have fewer than it says.
+fn faults(folders: &BTreeMap<String, usize>, full: &[(&str, usize)]) -> Vec<String> {
+    let most = |folder: &str| full.iter().find(|(name, _)| *name == folder).map_or(MANY, |(_, most)| *most);
+    let over = folders.iter().filter(|(folder, files)| **files > most(folder));
+    let over = over.map(|(folder, files)| format!("{folder} has {files} files: {} are enough", most(folder)));
+    let under = full.iter().filter(|(folder, most)| folders.get(*folder).is_none_or(|files| files < most));
+    over.chain(under.map(|(folder, _)| format!("{folder} has fewer files than FULL says: write how many")))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_over_their_number_and_under_it_are_faults() {
+        let folders = [("a/src", 16), ("b/src", 17), ("c/src", 20), ("d/src", 19)];
+        let folders = folders.map(|(name, files)| (name.to_owned(), files)).into();
+        let found = faults(&folders, &[("c/src", 20), ("d/src", 20)]);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].starts_with("b/src has 17") && found[1].starts_with("d/src has fewer"), "{found:?}");
+    }
 }
