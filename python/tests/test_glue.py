@@ -19,8 +19,9 @@ try:
     from llvmlite import binding as llvm
 
     import farjump._arrays as arrays
-    from farjump import _glue, _numba
-    from farjump._glue import Variant
+    from farjump._compile import glue as _glue
+    from farjump._compile import numba as _numba
+    from farjump._compile.glue import Variant
 except ImportError as error:
     raise unittest.SkipTest(f"there is no Numba ({error})")
 

@@ -13,15 +13,15 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
-from . import _glue
+from ._compile import glue
 from ._arrays import is_plain, not_plain
 from ._errors import Error, Gone, HandleError, IfuncError, Panicked, PicklingError, Refused, Spilled, StoreFull, Unset
-from ._glue import Variant
+from ._compile.glue import Variant
 from ._native import Library
-from ._signature import Signature
+from ._compile.signature import Signature
 
 if TYPE_CHECKING:
-    from ._numba import Compiled
+    from ._compile.numba import Compiled
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,13 +39,13 @@ _MAIN = ("__main__", "__mp_main__")
 
 # The exceptions for what the target's store says of a handle.
 _STORE_ERRORS: dict[int, type[Error]] = {
-    _glue.STORE + 2: HandleError,
-    _glue.STORE + 3: HandleError,
-    _glue.STORE + 4: Gone,
-    _glue.STORE + 5: HandleError,
-    _glue.STORE + 6: StoreFull,
-    _glue.STORE + 7: Unset,
-    _glue.SPILLED: Spilled,
+    glue.STORE + 2: HandleError,
+    glue.STORE + 3: HandleError,
+    glue.STORE + 4: Gone,
+    glue.STORE + 5: HandleError,
+    glue.STORE + 6: StoreFull,
+    glue.STORE + 7: Unset,
+    glue.SPILLED: Spilled,
 }
 
 
@@ -103,8 +103,8 @@ class Ifunc(Generic[P, R]):
         odd = [one.name for one in parameters if one.kind not in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
         if odd:
             raise TypeError(f"`{function.__name__}` takes `{odd[0]}` in another way than by position: it cannot be injected")
-        if len(parameters) > _glue.MAX_ARGUMENTS:
-            raise TypeError(f"`{function.__name__}` has more than {_glue.MAX_ARGUMENTS} arguments: it cannot be injected")
+        if len(parameters) > glue.MAX_ARGUMENTS:
+            raise TypeError(f"`{function.__name__}` has more than {glue.MAX_ARGUMENTS} arguments: it cannot be injected")
         self.name: str = re.sub(r"\W", "_", name or function.__name__, flags=re.ASCII)
         """The name by which targets know it."""
         self.signature = Signature(signature, function.__name__, [one.name for one in parameters])
@@ -277,7 +277,7 @@ class _Results:
         return f"{file}, line {line}" if file == self._file else f"{self._file}; in `{function}`, {file}, line {line}"
 
     def _raised(self, error: Panicked) -> BaseException:
-        code = _glue.code_in(error.message)
+        code = glue.code_in(error.message)
         if code is None:
             return error
         if code < len(self._exceptions):
@@ -286,10 +286,10 @@ class _Results:
             raised.__cause__ = error
             raised.add_note(f"raised at the target, by `{self._signature.function}` ({self._at(place)})")
             return raised
-        number, reason = divmod(code - _glue.FAULT, _glue.STEP)
-        if code >= _glue.FAULT and number < len(self._signature.arguments):
+        number, reason = divmod(code - glue.FAULT, glue.STEP)
+        if code >= glue.FAULT and number < len(self._signature.arguments):
             argument = self._signature.arguments[number]
-            why = _glue.REASONS.get(reason, "the target refuses the object for argument `{name}` of `{function}`")
+            why = glue.REASONS.get(reason, "the target refuses the object for argument `{name}` of `{function}`")
             text = why.format(name=argument.name, function=self._signature.function, type=argument.type)
             if reason in _STORE_ERRORS:
                 return _STORE_ERRORS[reason](text)
@@ -321,6 +321,6 @@ def _numba() -> Any:
             raise IfuncError(
                 f"{module.__name__} {version} is installed, and farjump is made for {wanted}: pip install 'farjump[numba]'"
             )
-    from . import _numba as compiler
+    from ._compile import numba as compiler
 
     return compiler

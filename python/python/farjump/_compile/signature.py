@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from ._arrays import MAX_RANK as MAX_OBJECT_RANK
-from ._arrays import is_plain, not_plain
+from .._arrays import MAX_RANK as MAX_OBJECT_RANK
+from .._arrays import is_plain, not_plain
 
 HEAD = 8
 MAGIC = b"FJP1"

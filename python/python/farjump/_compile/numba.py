@@ -14,11 +14,11 @@ from numba.core import types
 from numba.core.typeinfer import register_dispatcher
 from numba.extending import typeof_impl
 
-from . import _glue, _lines, _runtime
-from ._errors import IfuncError
-from ._ifunc import Ifunc
-from ._native import Library, link_library
-from ._signature import Argument, Kind, Signature
+from . import glue, lines, runtime
+from .._errors import IfuncError
+from .._ifunc import Ifunc
+from .._native import Library, link_library
+from .signature import Argument, Kind, Signature
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _PICKLED = re.compile(r'^@(\.const\.pickledata\.\w+) = .*? c"((?:[^"\\]|\\.)*)"', re.M)
@@ -83,7 +83,7 @@ def _signature(signature: Signature) -> Any:
 def _compile(function: Callable[..., Any], signature: Signature, options: dict[str, Any]) -> Any:
     # Numba's own option `_nrt=False` would refuse a function that allocates memory, but functions that it calls would keep it.
     global _for_targets
-    with _lines.of_exceptions():
+    with lines.of_exceptions():
         _for_targets = {function: numba.njit(**_WITHOUT_WRAPPERS, **options)(function)}
         try:
             return next(iter(_typed(_for_targets[function], signature).overloads.values()))
@@ -116,7 +116,7 @@ def compiled(function: Callable[..., Any], signature: Signature, options: dict[s
     text, name = _resolved(result.library.get_llvm_str()), result.fndesc.llvm_func_name
     inner = f"@{name}" if re.fullmatch(r"[\w.$]+", name, re.ASCII) else f'@"{name}"'
     if result.library.has_dynamic_globals or _ADDRESS.search(text):
-        line = _line(function, signature, options, _lines.is_address)
+        line = _line(function, signature, options, lines.is_address)
         raise _error(
             function,
             line,
@@ -131,7 +131,7 @@ def compiled(function: Callable[..., Any], signature: Signature, options: dict[s
     text, exceptions = _exceptions(text)
     done = Compiled(text, inner, str(returned), leaves, exceptions)
     if missing:
-        missing += _missing(reduced("f", signature, done, _glue.Variant.PLAIN, 0))
+        missing += _missing(reduced("f", signature, done, glue.Variant.PLAIN, 0))
         raise _needs(function, signature, options, missing)
     return done
 
@@ -181,7 +181,7 @@ def build(
     function: Callable[..., Any],
     signature: Signature,
     done: Compiled,
-    variant: _glue.Variant,
+    variant: glue.Variant,
     levels: tuple[int, ...],
     options: dict[str, Any],
 ) -> Library:
@@ -197,12 +197,12 @@ def build(
     return link_library(name, function.__code__.co_filename, objects)
 
 
-def reduced(name: str, signature: Signature, done: Compiled, variant: _glue.Variant, level: int) -> Any:
+def reduced(name: str, signature: Signature, done: Compiled, variant: glue.Variant, level: int) -> Any:
     """The module of `NAME_main` and what it reaches, optimised for a level of CPUs."""
     module = llvm.parse_assembly(done.module)
     _check_parameters(module, done.inner.strip('@"'), signature)
     head = f'target triple = "{module.triple}"\ntarget datalayout = "{module.data_layout}"\n'
-    around = llvm.parse_assembly(head + _glue.glue(name, done.inner, signature, variant, done.returned, done.leaves))
+    around = llvm.parse_assembly(head + glue.glue(name, done.inner, signature, variant, done.returned, done.leaves))
     around.verify()
     module.link_in(around)
     for symbol in [*module.functions, *module.global_variables]:
@@ -224,7 +224,7 @@ def _machine(level: int) -> Any:
 
 def _check_parameters(module: Any, inner: str, signature: Signature) -> None:
     found = [str(argument.type) for argument in module.get_function(inner).arguments]
-    if found != _glue.parameters(signature):
+    if found != glue.parameters(signature):
         raise IfuncError(
             f"Numba {numba.__version__} passes the arguments of `{signature.function}` in another way than farjump expects: "
             f"{', '.join(found)}. Install the version that farjump is made for: pip install 'farjump[numba]'"
@@ -237,14 +237,14 @@ def _missing(module: Any) -> list[str]:
     Numba counts references to arrays, and none of that is left where no array of a function is counted.
     """
     symbols = [*module.functions, *module.global_variables]
-    return [one.name for one in symbols if one.is_declaration and _runtime.what(one.name) is not None]
+    return [one.name for one in symbols if one.is_declaration and runtime.what(one.name) is not None]
 
 
 def _needs(
     function: Callable[..., Any], signature: Signature, options: dict[str, Any], missing: list[str]
 ) -> IfuncError:
     """The error for a function that needs these symbols, of which it names the most telling one."""
-    name, what = _runtime.cause(missing)
+    name, what = runtime.cause(missing)
     line = _line(function, signature, options, lambda text: name in text)
     return _error(function, line, f"needs `{name}`, which no target has: {what}", name)
 
@@ -252,11 +252,11 @@ def _needs(
 def _refusal(function: Callable[..., Any], error: Exception) -> IfuncError:
     """The error for a function that Numba does not compile."""
     text = _ESCAPES.sub("", str(error)).strip()
-    line = _lines.in_message(text, function.__code__.co_filename)
+    line = lines.in_message(text, function.__code__.co_filename)
     if isinstance(error, ImportError) and "scipy" in text:
         # Numba would take BLAS from SciPy, and a target would lack it all the same.
-        line = _lines.in_traceback(error, function.__code__.co_filename)
-        return _error(function, line, f"needs linear algebra, which no target has: {_runtime.BLAS}")
+        line = lines.in_traceback(error, function.__code__.co_filename)
+        return _error(function, line, f"needs linear algebra, which no target has: {runtime.BLAS}")
     if "readonly" in text and "setitem" in text:
         return _error(
             function, line, "writes into an argument, which is read only: mark the last argument as output (`out f4[::1]`)"
@@ -282,4 +282,4 @@ def _line(
             result = _compile(function, signature, {**options, "debug": True})
     except Exception:  # noqa: BLE001 - it only finds a line for an error
         return None
-    return _lines.of_instruction(result.library.get_llvm_str(), result.fndesc.llvm_func_name, needs)
+    return lines.of_instruction(result.library.get_llvm_str(), result.fndesc.llvm_func_name, needs)

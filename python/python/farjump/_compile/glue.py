@@ -10,9 +10,9 @@ from __future__ import annotations
 import enum
 import re
 
-from ._arrays import LENGTH, MAX_RANK
-from ._arrays import MAGIC as OBJECT_MAGIC
-from ._signature import HEAD, INLINE, LIKE_FIRST, MAGIC, OBJECT, SHAPED, Argument, Kind, Signature
+from .._arrays import LENGTH, MAX_RANK
+from .._arrays import MAGIC as OBJECT_MAGIC
+from .signature import HEAD, INLINE, LIKE_FIRST, MAGIC, OBJECT, SHAPED, Argument, Kind, Signature
 
 UNKNOWN = 9_999
 FAULT = 10_000

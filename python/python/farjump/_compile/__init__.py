@@ -1,0 +1,1 @@
+"""Functions compiled by Numba, and the code around them."""
