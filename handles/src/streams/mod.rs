@@ -7,8 +7,6 @@ pub(crate) mod publisher;
 pub(crate) mod subscriber;
 pub(crate) mod wire;
 
-use crate::error::Error;
-
 /// Entries that a topic holds unless its first publisher chooses.
 pub const DEFAULT_TOPIC_CAPACITY: u32 = 64;
 /// Most entries that a topic can hold.
@@ -190,21 +188,4 @@ pub enum StreamFault {
     /// The topic cannot be discarded.
     #[error("it has publishers or subscribers: let them end before it is discarded")]
     InUse,
-}
-
-impl StreamFault {
-    pub(crate) fn of(self, topic: &str) -> Error {
-        Error::Stream { topic: topic.to_owned(), fault: self }
-    }
-}
-
-/// Checks the name of a topic.
-pub(crate) fn check_topic(topic: &str) -> Result<(), Error> {
-    match topic.len() {
-        1..=MAX_TOPIC_NAME => Ok(()),
-        len => {
-            let end = topic.char_indices().map(|(at, _)| at).take_while(|at| *at <= 40).last().unwrap_or(0);
-            Err(StreamFault::Name { len }.of(&topic[..end]))
-        }
-    }
 }

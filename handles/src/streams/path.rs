@@ -124,7 +124,7 @@ impl Route {
 
     /// Discards a topic.
     pub(crate) fn discard(&self, topic: &str) -> Result<bool, Error> {
-        streams::check_topic(topic)?;
+        check_topic(topic)?;
         let mut asked = request(StreamOp::Discard);
         asked.text(topic);
         match self.exchange(&asked, topic, 0, &mut self.patience())? {
@@ -194,7 +194,7 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new(route: Route, topic: &str) -> Result<Place, Error> {
-        streams::check_topic(topic)?;
+        check_topic(topic)?;
         Ok(Place { route, topic: topic.into() })
     }
 
@@ -209,5 +209,22 @@ impl Place {
 
     pub(crate) fn fault(&self, fault: StreamFault) -> Error {
         fault.of(&self.topic)
+    }
+}
+
+impl StreamFault {
+    pub(crate) fn of(self, topic: &str) -> Error {
+        Error::Stream { topic: topic.to_owned(), fault: self }
+    }
+}
+
+/// Checks the name of a topic.
+fn check_topic(topic: &str) -> Result<(), Error> {
+    match topic.len() {
+        1..=streams::MAX_TOPIC_NAME => Ok(()),
+        len => {
+            let end = topic.char_indices().map(|(at, _)| at).take_while(|at| *at <= 40).last().unwrap_or(0);
+            Err(StreamFault::Name { len }.of(&topic[..end]))
+        }
     }
 }
