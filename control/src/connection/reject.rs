@@ -33,7 +33,7 @@ impl Control {
                 | HandshakeError::TimedOut { .. }
                 | HandshakeError::PeerGone { .. }
                 | HandshakeError::CutShort { .. }
-                | HandshakeError::Connect(ConnectError::System(_) | ConnectError::TimedOut { .. })
+                | HandshakeError::Connect(ConnectionError::System(_) | ConnectionError::TimedOut { .. })
         );
         let rejection = if may_be_effect { self.take_rejection() } else { None };
         rejection.unwrap_or_else(|| send_reason(self, error))

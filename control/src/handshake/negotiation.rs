@@ -124,8 +124,8 @@ impl LocalEndpoint {
         peer: &PeerIdentity,
         endpoint: &EndpointInfo,
     ) -> Result<(), HandshakeError> {
-        if end.transport == self.transport {
-            let narrowed = self.opening.arrival_with(&end.address);
+        if endpoint.transport == self.transport {
+            let narrowed = self.opening.arrival_with(&endpoint.address);
             self.rules &= narrowed.map_err(|error| error.with_peer(peer.to_string()))?;
         }
         Ok(())
@@ -153,7 +153,7 @@ impl LocalEndpoint {
             max_frame: self.max_frame,
             region_len: self.region_len as u64,
         };
-        use_it(endpoint, &address.descriptors)
+        use_it(end, &address.descriptors)
     }
 
     /// Returns the rule for this endpoint and the peer's, and checks the peer's numbers.
@@ -163,17 +163,17 @@ impl LocalEndpoint {
         endpoint: &EndpointInfo,
     ) -> Result<ArrivalRules, HandshakeError> {
         let terms = |fault| Err(HandshakeError::Terms { peer: peer.to_string(), fault });
-        if end.transport != self.transport {
-            let (found, expected) = (end.transport.clone(), self.transport.clone());
+        if endpoint.transport != self.transport {
+            let (found, expected) = (endpoint.transport.clone(), self.transport.clone());
             return terms(ParameterFault::OtherTransport { found, expected });
         }
-        if !(LINE..=MAX_FRAME).contains(&(end.max_frame as usize)) {
-            return terms(ParameterFault::FrameLimit { len: end.max_frame });
+        if !(LINE..=MAX_FRAME).contains(&(endpoint.max_frame as usize)) {
+            return terms(ParameterFault::FrameLimit { len: endpoint.max_frame });
         }
-        if usize::try_from(end.region_len).is_err() {
-            return terms(ParameterFault::RegionLength { len: end.region_len });
+        if usize::try_from(endpoint.region_len).is_err() {
+            return terms(ParameterFault::RegionLength { len: endpoint.region_len });
         }
-        let theirs = ArrivalRules::from_bits_truncate(end.rules);
+        let theirs = ArrivalRules::from_bits_truncate(endpoint.rules);
         self.rules.agree(theirs).ok_or_else(|| HandshakeError::NoCommonRule {
             transport: self.transport.clone(),
             peer: peer.to_string(),
@@ -187,11 +187,11 @@ impl LocalEndpoint {
         self.max_frame as usize
     }
 
-    /// Connects it to the peer's `end`, with which it agreed on `rule`.
+    /// Connects it to the peer's endpoint, with which it agreed on `rule`.
     pub(crate) fn join(
         self,
         peer: &PeerIdentity,
-        endpoint: EndpointInfo,
+        info: EndpointInfo,
         descriptors: Vec<DeferredFd>,
         rule: ArrivalRules,
         stream: Option<Joining>,
@@ -205,9 +205,9 @@ impl LocalEndpoint {
         }
         // The backend closes them in any case.
         let descriptors = descriptors.into_iter().map(DeferredFd::into_owned_fd).collect();
-        let mut address = Address { bytes: end.address, descriptors, stream: None };
+        let mut address = Address { bytes: info.address, descriptors, stream: None };
         // It fits: `LocalEndpoint::agree` has checked it.
-        let peer_region_len = end.region_len as usize;
+        let peer_region_len = info.region_len as usize;
         let endpoint = match stream {
             None => reach(self.opening, address, peer_region_len, deadline, peer)?,
             // A secret crosses the stack.
@@ -216,13 +216,13 @@ impl LocalEndpoint {
                 reach(self.opening, address, peer_region_len, deadline, peer)
             })?,
         };
-        let line_whole = self.capabilities.line_whole && end.line_whole;
+        let line_whole = self.capabilities.line_whole && info.line_whole;
         Ok(Joined {
             endpoint,
             rule,
             send: Direction {
-                key: LinkKey::from_bytes(end.key),
-                max_frame: (end.max_frame as usize).min(self.capabilities.max_frame),
+                key: LinkKey::from_bytes(info.key),
+                max_frame: (info.max_frame as usize).min(self.capabilities.max_frame),
                 line_whole,
                 region_len: peer_region_len,
             },

@@ -44,7 +44,7 @@ impl SecondEndpoint {
     /// # Errors
     /// [`HandshakeError::Transport`] when the two endpoints cannot be connected.
     pub fn adapt_to(&mut self, peer: &PeerIdentity, endpoint: &EndpointInfo) -> Result<(), HandshakeError> {
-        self.0.narrow(peer, end)
+        self.0.narrow(peer, endpoint)
     }
 
     /// Calls `use_it` with the description for the peer, and the descriptors beside it.
@@ -66,7 +66,7 @@ impl SecondEndpoint {
         descriptors: Vec<DeferredFd>,
         deadline: Instant,
     ) -> Result<Joined, HandshakeError> {
-        let rule = self.0.agree(peer, &end)?;
+        let rule = self.0.agree(peer, &endpoint)?;
         self.0.join(peer, endpoint, descriptors, rule, None, deadline)
     }
 }

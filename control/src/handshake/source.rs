@@ -174,16 +174,16 @@ fn agree(
     };
     control.introduce(&program, pid);
     let peer_cpu = peer_cpu(control.peer(), &cpu)?;
-    let offered = names.contains(&end.transport);
-    let found = transports.iter_mut().find(|transport| offered && transport.name() == end.transport);
+    let offered = names.contains(&endpoint.transport);
+    let found = transports.iter_mut().find(|transport| offered && transport.name() == endpoint.transport);
     let Some(transport) = found else {
-        let fault = ParameterFault::NotOffered { transport: plain(&end.transport, 64) };
+        let fault = ParameterFault::NotOffered { transport: plain(&endpoint.transport, 64) };
         return Err(HandshakeError::Terms { peer: control.peer().to_string(), fault });
     };
-    *chosen = Some(end.transport.clone());
+    *chosen = Some(endpoint.transport.clone());
     let mut own_endpoint = LocalEndpoint::open(transport.as_mut(), &options.request)?;
-    own_endpoint.narrow(control.peer(), &end)?;
-    let rule = own_endpoint.agree(control.peer(), &end)?;
+    own_endpoint.narrow(control.peer(), &endpoint)?;
+    let rule = own_endpoint.agree(control.peer(), &endpoint)?;
     let (stream, answer) = match (offer, own_endpoint.has_stream()) {
         (Some(offer), true) => {
             let (stream, answer) = stream::open(control, address, offer, deadline)?;

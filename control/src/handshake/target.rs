@@ -282,7 +282,7 @@ impl Arrival {
                         let fault = ParameterFault::StreamMismatch { has_stream: reply.is_some(), transport };
                         return Err(HandshakeError::Terms { peer: control.peer().to_string(), fault });
                     }
-                    let rule = own_endpoint.agree(control.peer(), &end)?;
+                    let rule = own_endpoint.agree(control.peer(), &endpoint)?;
                     let (role, epoch, deadline) = (Role::Target, self.options.epoch, self.deadline);
                     let connect = Box::new(Connect {
                         own_endpoint,
@@ -419,7 +419,7 @@ impl Arrival {
             self.stream = Some(AwaitedStream::draw(control.is_clear_willing())?);
         }
         let stream = self.stream.as_ref().map(AwaitedStream::offer);
-        own_endpoint.with_info(|end, descriptors| {
+        own_endpoint.with_info(|endpoint, descriptors| {
             let (epoch, cpu, pid) = (self.options.epoch, self.options.cpu.encode(), std::process::id());
             let program = self.options.program.clone();
             control.send(&Message::Welcome { epoch, cpu, pid, program, endpoint, stream }, descriptors)

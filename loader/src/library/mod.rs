@@ -25,7 +25,7 @@ use farjump_core::cpu::{Cpu, Forms};
 use farjump_core::image::{Machine, Platform};
 
 use crate::error::Error;
-use crate::library::bundle::{self, Bundle, BundleError};
+use crate::library::bundle::{Bundle, BundleError};
 #[cfg(feature = "build")]
 use crate::library::carried_source::CarriedSource;
 use crate::library::file_contents::{Carrier, IS_ARGS};

@@ -18,7 +18,7 @@ use libloading::os::unix;
 
 #[cfg(feature = "build")]
 use crate::library::carried_source::CarriedSource;
-use crate::shared_library::sealed::{self, LibraryFile, said};
+use crate::shared_library::sealed::{LibraryFile, said};
 use crate::shared_library::symbols::LoadedTables;
 
 /// An open library. `dlsym` also finds symbols of its *dependencies*; [`Loaded::symbol`] does not. So a library named

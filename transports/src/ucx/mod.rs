@@ -39,7 +39,7 @@ use farjump_ucx_sys::{
 /// `end` is an open UCX endpoint, and no other thread uses its worker.
 #[doc(hidden)]
 pub unsafe fn transports_of(ucx: &Ucx, endpoint: ucp_ep_h) -> Vec<String> {
-    lanes::Lanes::of(ucx, end).transports()
+    lanes::Lanes::of(ucx, endpoint).transports()
 }
 
 /// Returns UCX's text for a status.

@@ -192,7 +192,7 @@ impl AmMessages {
         }
         let eager = match env::var_os("UCX_RNDV_THRESH") {
             // A message to fetch travels by zcopy, which is not safe over TCP (`Context`).
-            _ if worker.has_listeners() && Lanes::of(ucx, end).have_tcp() => Some(usize::MAX),
+            _ if worker.has_listeners() && Lanes::of(ucx, endpoint).have_tcp() => Some(usize::MAX),
             Some(_) => None,
             None => Some(EAGER),
         };

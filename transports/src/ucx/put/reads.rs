@@ -95,12 +95,12 @@ impl Gets {
         len: usize,
     ) -> Result<(), Cause> {
         let (address, key) = decode(key, len)?;
-        if self.in_flight.is_some() && self.poll(worker, end)?.is_none() {
+        if self.in_flight.is_some() && self.poll(worker, endpoint)?.is_none() {
             return Err(Cause::Full);
         }
         let ucx = worker.ucx;
         // With a key whose memory UCX would reach by shared memory, UCX could read memory of this process instead.
-        let lanes = Lanes::of(ucx, end);
+        let lanes = Lanes::of(ucx, endpoint);
         if !lanes.are_devices() {
             return Err(Cause::Unsupported("a native get over lanes that are not all of a device"));
         }
@@ -123,7 +123,7 @@ impl Gets {
             }
         }
         let get = Get { ucx, memory, key, address, len, done: 0, request: None, emulated: None };
-        self.in_flight.insert(get).get_next_part(end)
+        self.in_flight.insert(get).get_next_part(endpoint)
     }
 
     /// The bytes of the read under way, if all have arrived.
@@ -134,7 +134,7 @@ impl Gets {
             return Ok(None);
         }
         if get.emulated.is_none() && get.done < get.len {
-            get.get_next_part(end)?;
+            get.get_next_part(endpoint)?;
             return Ok(None);
         }
         let Some(mut get) = self.in_flight.take() else { return Ok(None) };

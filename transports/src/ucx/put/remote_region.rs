@@ -64,7 +64,7 @@ impl Peer {
         })?;
         // From here on `Peer` or the worker closes it. `PutAddress::check` has checked that the length fits.
         let key_bytes = [&peer_address.key[..], &[0; BEHIND_KEY]].concat();
-        let unpacked = || Peer::unpacked(ucx, endpoint, peer_address, &key_bytes, &why);
+        let unpacked = || Peer::unpacked(ucx, end, peer_address, &key_bytes, &why);
         // The lock protects no data that a panic could leave inconsistent.
         let lock = || REACHING.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(query) = MappingQuery::open() {

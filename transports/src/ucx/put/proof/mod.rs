@@ -318,7 +318,7 @@ impl Proof<'_> {
             let (Peer { endpoint, key, address, .. }, word) = (self.peer, ptr::from_ref(&*self.post.word));
             // SAFETY: the UCX endpoint is connected, a region is at least a page, and `post` keeps the word.
             self.post.request = unsafe {
-                self.worker.ucx.ucp_put_nbx(*end, word.cast(), size_of::<u64>(), *address, *key, &params)
+                self.worker.ucx.ucp_put_nbx(*endpoint, word.cast(), size_of::<u64>(), *address, *key, &params)
             };
             let outcome = self.next("a put")?;
             match outcome {
