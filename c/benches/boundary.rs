@@ -13,8 +13,8 @@ use farjump::build::{Options, build};
 use farjump::{Library, Link, Target};
 use farjump_c::api::bytes::{farjump_bytes_new, farjump_bytes_t};
 use farjump_c::api::library::{farjump_library_open, farjump_library_t};
+use farjump_c::api::link::pending::farjump_pending_wait;
 use farjump_c::api::link::{farjump_link_connect, farjump_link_inject, farjump_link_send, farjump_link_t};
-use farjump_c::api::pending::farjump_pending_wait;
 use farjump_c::api::status::farjump_status_t::FARJUMP_OK;
 
 /// Calls that are timed together, and number of repetitions.

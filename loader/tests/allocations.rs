@@ -8,7 +8,7 @@ use std::process::Command;
 
 use code::{RETURN, image, reporter, text};
 use farjump_core::image::{ImageParts, Import, Place};
-use farjump_loader::bundle::{Bundle, BundleImage, SYMBOL, Sizes};
+use farjump_loader::library::bundle::{Bundle, BundleImage, SYMBOL, Sizes};
 use farjump_loader::{Arena, Library, Resolver, Store, code_id};
 
 thread_local! {

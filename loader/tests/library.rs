@@ -13,7 +13,7 @@ use std::process::Command;
 use code::{INCREMENT, foreign, image, native};
 use farjump_core::code::CodeError;
 use farjump_core::image::{ImageError, ImageParts, Machine, Platform};
-use farjump_loader::bundle::{Bundle, BundleError, BundleImage, SYMBOL, Sizes};
+use farjump_loader::library::bundle::{Bundle, BundleError, BundleImage, SYMBOL, Sizes};
 use farjump_loader::{Error, FileKind, Library, Resolver, Store, code_id};
 use tempfile::TempDir;
 

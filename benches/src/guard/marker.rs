@@ -9,7 +9,7 @@ pub(crate) enum Mark {
     Outside,
     Of(MeasuredOperation),
     /// Start of counting: earlier marks have no meaning.
-    MeasuredOperation,
+    Counting,
 }
 
 impl Mark {

@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use farjump_core::frame::MAX_NAME;
-use farjump_loader::{Exports, Library, LibraryImage, bundle};
+use farjump_loader::library::bundle;
+use farjump_loader::{Exports, Library, LibraryImage};
 use farjump_ucx_sys::{
     UCS_ERR_ALREADY_EXISTS, UCS_ERR_CANCELED, UCS_ERR_EXCEEDS_LIMIT, UCS_ERR_INVALID_PARAM, UCS_ERR_IO_ERROR,
     UCS_ERR_REJECTED,

@@ -319,7 +319,7 @@ mod tests {
             cpu: vec![62, 0],
             pid: 1,
             program: "p".into(),
-            endpoint: endpoint.clone(),
+            endpoint: end.clone(),
             stream,
         };
         let cases = [
@@ -341,13 +341,10 @@ mod tests {
                 })),
                 [&[1, 2, 2, 62, 0, 1, 1, b'p'], &end_bytes[..], &[1], &[5; 32], &[6; 32], &[1]].concat(),
             ),
-            (
-                Message::Ready { endpoint: endpoint.clone(), stream: None },
-                [&[2], &end_bytes[..], &[0]].concat(),
-            ),
+            (Message::Ready { endpoint: end.clone(), stream: None }, [&[2], &end_bytes[..], &[0]].concat()),
             (
                 Message::Ready {
-                    endpoint: endpoint.clone(),
+                    endpoint: end.clone(),
                     stream: Some(StreamAccept { share: Share::from_bytes(&[6; 32]), clear: false }),
                 },
                 [&[2], &end_bytes[..], &[1], &[6; 32], &[0]].concat(),
@@ -370,8 +367,8 @@ mod tests {
             ),
             (Message::Limits(Limits { image: 300, ..Limits::default() }), vec![12, 0, 1, 0xac, 2]),
             (Message::LargeRequest { frame: 300, payload: 4 }, vec![13, 0xac, 2, 4]),
-            (Message::LargeOffer { endpoint: endpoint.clone() }, with(&[14], &end_bytes)),
-            (Message::LargeAccept { endpoint: endpoint.clone() }, with(&[15], &end_bytes)),
+            (Message::LargeOffer { endpoint: end.clone() }, with(&[14], &end_bytes)),
+            (Message::LargeAccept { endpoint: end.clone() }, with(&[15], &end_bytes)),
             (Message::LargeDecline { cause: RefusalCause::TooLarge, text: "t".into() }, vec![16, 9, 1, b't']),
             (Message::LargeRelease, vec![17]),
             (Message::AdminRequest(AdminRequest::Drop { id }), with(&[18, 1], &id)),

@@ -11,7 +11,7 @@ use farjump_control::{
 use farjump_core::cpu::Cpu;
 use farjump_core::image::{Level, Machine};
 use farjump_core::transport::{
-    ArrivalRules, Cause, ControlOperation, Endpoint, OpenRequest, Transport, TransportError,
+    ArrivalRules, Cause, Endpoint, OpenRequest, Operation, Transport, TransportError,
 };
 use farjump_fixtures::altered::Altered;
 use farjump_fixtures::control::{
@@ -243,9 +243,8 @@ fn a_failed_endpoint_is_reported_to_the_peer_with_the_reason() {
 /// The source must report more than the end of the target.
 #[test]
 fn a_source_with_a_failing_transport_reports_why_the_target_ended() {
-    let failing = |reason: &str| {
-        TransportError::new("shm", ControlOperation::Connect, Cause::System(reason.to_owned()))
-    };
+    let failing =
+        |reason: &str| TransportError::new("shm", Operation::Connect, Cause::System(reason.to_owned()));
     let (tell, told) = mpsc::channel::<()>();
     let told = Mutex::new(told);
     let waiting = Altered::new(Shm).connecting(move |_, _, _| {

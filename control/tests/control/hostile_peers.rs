@@ -233,7 +233,7 @@ fn a_target_with_an_invalid_cpu_is_refused_with_the_fault() {
     for (cpu, fault) in false_cpus() {
         let end = honest_endpoint();
         let message =
-            Message::Welcome { epoch: 1, cpu, pid: 1, program: "liar".into(), endpoint, stream: None };
+            Message::Welcome { epoch: 1, cpu, pid: 1, program: "liar".into(), endpoint: end, stream: None };
         let error = error_at_source(beginning(&message));
         assert!(matches!(error, HandshakeError::Terms { .. }), "{error}");
         assert!(error.to_string().contains(fault), "{fault}: {error}");
@@ -306,7 +306,7 @@ fn honest(opening: &dyn UnconnectedEndpoint) -> [OwnedFd; 2] {
 
 fn send_ready(stream: &UnixStream, end: EndpointInfo, descriptors: &[OwnedFd]) {
     let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
-    let ready = framed(&Message::Ready { endpoint, stream: None }, descriptors.len() as u8);
+    let ready = framed(&Message::Ready { endpoint: end, stream: None }, descriptors.len() as u8);
     send_with(stream, &ready, &borrowed, NO_FLAGS).unwrap();
 }
 
@@ -376,7 +376,7 @@ fn descriptors_of_a_wrong_kind_or_number_are_refused_and_closed() {
     assert!(is_closed(reader));
 
     let error = error_of_ready(|end, stream, _| {
-        (&*stream).write_all(&framed(&Message::Ready { endpoint, stream: None }, 2)).unwrap();
+        (&*stream).write_all(&framed(&Message::Ready { endpoint: end, stream: None }, 2)).unwrap();
     });
     assert!(matches!(error, HandshakeError::Descriptors { found: 0, expected: 2, .. }), "{error}");
 }
@@ -421,8 +421,14 @@ fn error_at_source(lie: Vec<u8>) -> HandshakeError {
 fn a_target_that_lies_is_refused_by_the_source() {
     let end = honest_endpoint();
     let welcome = |end: EndpointInfo| {
-        let message =
-            Message::Welcome { epoch: 1, cpu: cpu(), pid: 1, program: "liar".into(), endpoint, stream: None };
+        let message = Message::Welcome {
+            epoch: 1,
+            cpu: cpu(),
+            pid: 1,
+            program: "liar".into(),
+            endpoint: end,
+            stream: None,
+        };
         beginning(&message)
     };
     let error = error_at_source(b"HTTP/1.1 400 Bad Request\r\n".to_vec());

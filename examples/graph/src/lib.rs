@@ -12,11 +12,11 @@ pub mod functions;
 pub mod graph;
 pub mod options;
 pub mod processors;
+pub mod queries;
 pub mod report;
 pub mod shard;
 pub mod source;
 pub mod wire;
-mod queries;
 
 /// An error of this program: its text says what to do.
 pub type Failed = Box<dyn std::error::Error + Send + Sync>;

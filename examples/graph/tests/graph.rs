@@ -5,12 +5,12 @@ use std::process::{Command, Stdio};
 
 use farjump::placement::Cost;
 use farjump_fixtures::process::{Done, finish};
-use farjump_graph_example::bfs::UNREACHED;
 use farjump_graph_example::compare::{Algorithm, RunResult, Settings, compare, run};
 use farjump_graph_example::costs::Costs;
 use farjump_graph_example::graph::{Graph, rmat};
+use farjump_graph_example::queries::bfs::UNREACHED;
+use farjump_graph_example::queries::work::Strategy;
 use farjump_graph_example::source::Source;
-use farjump_graph_example::work::Strategy;
 use farjump_tools::all_work;
 use petgraph::algo::dijkstra;
 use petgraph::graph::{NodeIndex, UnGraph};

@@ -99,8 +99,8 @@ async fn serve_lines(listener: TcpListener, store: Arc<Store>) -> Result<(), Fai
             let mut lines = BufReader::new(input).lines();
             // A failed read or write ends this connection, and nothing else.
             while let Ok(Some(line)) = lines.next_line().await {
-                let respond = format!("{}\n", store.respond(&line));
-                if output.write_all(answer.as_bytes()).await.is_err() {
+                let response = format!("{}\n", store.respond(&line));
+                if output.write_all(response.as_bytes()).await.is_err() {
                     break;
                 }
             }

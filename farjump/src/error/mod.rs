@@ -27,7 +27,7 @@ pub use farjump_core::transport::{
 };
 #[cfg(feature = "build")]
 pub use farjump_loader::builder::BuildError;
-pub use farjump_loader::bundle::BundleError;
+pub use farjump_loader::library::bundle::BundleError;
 pub use farjump_loader::{ArenaStep, Error as LibraryError, FileKind};
 pub use farjump_transports::Error as TransportUnavailable;
 pub use inject::{InPlaceFault, InjectError, Part};

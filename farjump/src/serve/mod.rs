@@ -9,7 +9,7 @@ mod scratch;
 mod session;
 mod sessions;
 mod settings;
-mod target_args;
 mod target;
+mod target_args;
 
 pub use target::{Stopper, Target, TargetBuilder, TargetThread};

@@ -285,7 +285,7 @@ fn offer_nothing(target: &mut RawTarget) {
     let request = OpenRequest::new(region_len(ring), ring);
     let end = SecondEndpoint::open(&mut Shm::new(), &request).unwrap();
     // Without the descriptor of its memory.
-    endpoint.with_info(|endpoint, _| target.control.send(&Message::LargeOffer { endpoint }, &[])).unwrap();
+    end.with_info(|endpoint, _| target.control.send(&Message::LargeOffer { endpoint }, &[])).unwrap();
     target.channel.notify().unwrap();
     assert!(matches!(next_message(target), Message::LargeAccept { .. }));
     assert!(matches!(next_message(target), Message::LargeRelease));
@@ -311,7 +311,7 @@ fn an_unusable_large_mailbox_offer_fails_the_call_with_its_cause() {
                 let request = OpenRequest::new(region_len(1 << 18), 1 << 18);
                 let end = SecondEndpoint::open(&mut Shm::new(), &request).unwrap();
                 end.with_info(|end, descriptors| {
-                    target.control.send(&Message::LargeOffer { endpoint }, descriptors)
+                    target.control.send(&Message::LargeOffer { endpoint: end }, descriptors)
                 })
                 .unwrap();
             } else {

@@ -11,8 +11,8 @@ use farjump::{CodeId, ForwardLimits, RefusalCause};
 use farjump_control::Message;
 use farjump_fixtures::raw_source::{RawSource, call};
 use farjump_fuzz::Mutator;
-use farjump_loader::bundle::is_name;
 use farjump_loader::code_id;
+use farjump_loader::library::bundle::is_name;
 
 use crate::helper::{start_counting_target, statistics};
 use crate::support::chronicle::Chronicle;

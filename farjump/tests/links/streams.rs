@@ -235,7 +235,7 @@ fn is_open(mut stranger: &UnixStream) -> bool {
 /// Makes the message of a source whose stream has come.
 fn ready(end: EndpointInfo) -> Message {
     let answer = StreamAccept { share: Share::from_bytes(&[0; 32]), clear: false };
-    Message::Ready { endpoint, stream: Some(answer) }
+    Message::Ready { endpoint: end, stream: Some(answer) }
 }
 
 /// A source by hand after Welcome: its control connection, its offer, and the target's endpoint.

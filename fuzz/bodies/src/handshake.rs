@@ -106,7 +106,7 @@ fn join(script: &[u8]) {
                 ));
             }
             1 => {
-                let Some((end, _)) = &welcome else { continue };
+                let Some((endpoint, _)) = &welcome else { continue };
                 let reply = StreamAccept { share: Share::from_bytes(&[*step; 32]), clear: step & 8 != 0 };
                 drop(source.send(&Message::Ready { endpoint: endpoint.clone(), stream: Some(reply) }, &[]));
                 ready = true;
@@ -159,7 +159,7 @@ fn join(script: &[u8]) {
         }
         while let Ok(Some((message, _))) = source.recv() {
             if let Message::Welcome { endpoint, stream: Some(offer), .. } = message {
-                welcome = Some((end, offer));
+                welcome = Some((endpoint, offer));
             }
         }
     }

@@ -3,8 +3,8 @@
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
-use farjump_loader::bundle::is_name;
 use farjump_loader::inspect as inspector;
+use farjump_loader::library::bundle::is_name;
 
 use crate::{assert_words, file_of};
 

@@ -4,7 +4,7 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
 use farjump_core::code::CodeView;
-use farjump_loader::bundle::is_name;
+use farjump_loader::library::bundle::is_name;
 use farjump_loader::{Library, code_id};
 
 use crate::{assert_words, file_of};

@@ -8,8 +8,8 @@ use farjump_core::bitcode::BitcodeParts;
 use farjump_core::cpu::Cpu;
 use farjump_core::frame::{Kind, LINE, Messages, Plan, PlanCode, Trailer};
 use farjump_core::image::{ImageParts, Import, Level, Machine, Place, Relative};
-use farjump_loader::bundle::{Bundle, BundleImage, SYMBOL, Sizes};
 use farjump_loader::code_id;
+use farjump_loader::library::bundle::{Bundle, BundleImage, SYMBOL, Sizes};
 
 use crate::store_seeds;
 
@@ -183,7 +183,7 @@ fn frame(line: u8, lines: u8, plan: &Plan<'_>, payload: &[u8], trailer: Trailer)
 
 /// The messages of both processes in a handshake, and every other message once.
 fn handshakes() -> Vec<Seed> {
-    let end = EndpointInfo {
+    let endpoint = EndpointInfo {
         transport: "shm".into(),
         address: [&[1, 0, 3, 0, 0, 0, 0, 0][..], &8192_u64.to_le_bytes()].concat(),
         key: [7; 16],
@@ -206,7 +206,7 @@ fn handshakes() -> Vec<Seed> {
         cpu: cpu(3),
         pid: 1235,
         program: "store".into(),
-        end: end.clone(),
+        endpoint: endpoint.clone(),
         stream: None,
     };
     let (ready, id) = (Message::Ready { endpoint, stream: None }, [3; 16]);

@@ -36,8 +36,8 @@ pub fn any(kind: u8, code: CodeId, image: &[u8]) -> Message {
     };
     match kind % 21 {
         0 => Message::Hello { cpu: cpu(), pid: 1, program: text, transports: vec!["shm".into()] },
-        1 => Message::Welcome { epoch: 1, cpu: cpu(), pid: 1, program: text, endpoint, stream: None },
-        2 => Message::Ready { endpoint, stream: None },
+        1 => Message::Welcome { epoch: 1, cpu: cpu(), pid: 1, program: text, endpoint: end, stream: None },
+        2 => Message::Ready { endpoint: end, stream: None },
         3 => Message::Go,
         4 => Message::Reject { cause: RejectCause::Failed, text },
         5 => Message::Refused { token: 0x8000, cause: RefusalCause::Policy, text },
@@ -49,8 +49,8 @@ pub fn any(kind: u8, code: CodeId, image: &[u8]) -> Message {
         11 => Message::CodeLinked { index: 1, nanoseconds: u64::MAX },
         12 => Message::Limits(Limits::default()),
         13 => Message::LargeRequest { frame: 1 << 16, payload: 1 << 15 },
-        14 => Message::LargeOffer { endpoint },
-        15 => Message::LargeAccept { endpoint },
+        14 => Message::LargeOffer { endpoint: end },
+        15 => Message::LargeAccept { endpoint: end },
         16 => Message::LargeDecline { cause: RefusalCause::OutOfMemory, text },
         17 => Message::LargeRelease,
         18 => Message::AdminRequest(AdminRequest::Stats),

@@ -68,12 +68,12 @@ impl Unwanted {
             Brings::Object => Unwanted::By(eviction(number, fields.key()?)),
             Brings::Publisher => {
                 // This publisher has published nothing, so its subscribers miss nothing.
-                let mut finish = stream_wire::request(StreamOp::Finish);
+                let mut finish = wire::request(StreamOp::Finish);
                 finish.u64(number).u8(1);
                 Unwanted::By(finish.0)
             }
             Brings::Subscriber => {
-                let mut leave = stream_wire::request(StreamOp::Unsubscribe);
+                let mut leave = wire::request(StreamOp::Unsubscribe);
                 leave.u64(number).u64(fields.u64()?);
                 Unwanted::By(leave.0)
             }

@@ -5,16 +5,16 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use farjump::objects::{
-    RequestState, Bell, Lender, Lent, LingeringPeer, ObjectError, ObjectPage, Objects, Region, Request,
+    Bell, Lender, Lent, LingeringPeer, ObjectError, ObjectPage, Objects, Region, Request, RequestState,
     SourceMemory,
 };
 
-use crate::wire::handle::{Handle, MAX_HANDLE};
 use crate::owner::lenders::Lenders;
-use crate::wire::refusal::{ClaimFailed, NoMemory, Refusal};
 use crate::owner::shared::Shared;
-use crate::streams::wire::{self, StreamOp};
 use crate::owner::table::{Source, Table};
+use crate::streams::wire::{self, StreamOp};
+use crate::wire::handle::{Handle, MAX_HANDLE};
+use crate::wire::refusal::{ClaimFailed, NoMemory, Refusal};
 use crate::wire::requests::{MAX_CLAIMS, MAX_REQUEST, MIN_LENT, Op, Reader, Status, VERSION, Writer};
 
 /// A [`Store`](crate::Store) for [`TargetBuilder::objects`](farjump::TargetBuilder::objects).
@@ -77,7 +77,7 @@ impl Service {
         if let Some(op) = StreamOp::from_number(op) {
             // No request about a topic is longer than the copied bytes.
             return (request.len() == copied)
-                .then(|| stream_wire::respond(&self.shared, table, source, op, fields, reply))?
+                .then(|| wire::respond(&self.shared, table, source, op, fields, reply))?
                 .map(Ok);
         }
         let op = Op::from_number(op)?;
@@ -316,24 +316,24 @@ unsafe impl Objects for Service {
         reply: &mut Vec<u8>,
         limit: usize,
     ) -> Result<RequestState, String> {
-        let mut answer = Writer(std::mem::take(reply));
+        let mut response = Writer(std::mem::take(reply));
         let mut head = std::mem::take(&mut self.head);
         let before = self.again.remove(&source);
         let first = before.unwrap_or_else(|| self.shared.failures());
-        let answered = self.respond(source, request, &mut head, &mut respond, limit, before);
+        let answered = self.respond(source, request, &mut head, &mut response, limit, before);
         self.head = head;
         let done = match answered {
             Some(Ok(answered)) => Ok(answered),
             Some(Err(failed)) => Ok(failed.retry().unwrap_or_else(|| {
-                failed.write(&mut answer);
+                failed.write(&mut response);
                 RequestState::Done
             })),
             None => Err(MALFORMED.to_owned()),
         };
-        if done.as_ref().is_ok_and(|answer| *answer != RequestState::Done) {
+        if done.as_ref().is_ok_and(|state| *state != RequestState::Done) {
             self.again.insert(source, first);
         }
-        *reply = answer.0;
+        *reply = response.0;
         done
     }
 

@@ -9,15 +9,15 @@ use std::time::Duration;
 use farjump::objects::{FIRST_PAGE, ObjectListing};
 use farjump_os::resources;
 
+use crate::client::view::View;
 use crate::error::{Error, GoneWhy};
-use crate::wire::handle::{Handle, MAX_TYPE_NAME};
-use crate::wire::refusal::{ClaimFailed, Refusal};
-use crate::region::OwnRegion;
 use crate::owner::service::Service;
 use crate::owner::shared::Shared;
 use crate::owner::spill::Spill;
 use crate::owner::table::{Source, Table};
-use crate::client::view::View;
+use crate::region::OwnRegion;
+use crate::wire::handle::{Handle, MAX_TYPE_NAME};
+use crate::wire::refusal::{ClaimFailed, Refusal};
 
 /// Default capacity of a store in bytes, if the process may use twice as many.
 pub const DEFAULT_CAPACITY: u64 = 1 << 30;

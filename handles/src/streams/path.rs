@@ -76,7 +76,7 @@ impl Route {
         let (shared, failures) = (&store.0, store.0.failures());
         shared.until_done(|| {
             match respond(shared, || shared.table_after(failures), Source::Owner, op, fields, reply) {
-                Some(objects::Answer::Done) => Ok(Some(())),
+                Some(objects::RequestState::Done) => Ok(Some(())),
                 None => Ok(None),
                 Some(other) => Err(other),
             }

@@ -121,8 +121,10 @@ fn an_evicted_object_keeps_its_memory_until_its_reader_is_done() {
     assert!(matches!(client.get(&handle), Err(Error::Gone { .. })));
     assert_eq!(owner.store.list(9).objects[0].state, ObjectState::Evicted);
     let full = client.put(&bytes(600_000, 2)).unwrap_err();
-    let Error::Full { asked, used, capacity, largest, quarantined: 0, .. } = full else { panic!("{full}") };
-    assert_eq!((asked, capacity), (600_000, 1 << 20));
+    let Error::Full { requested, used, capacity, largest, quarantined: 0, .. } = full else {
+        panic!("{full}")
+    };
+    assert_eq!((requested, capacity), (600_000, 1 << 20));
     assert!(used >= 600_000 && largest < 600_000, "{used} {largest}");
     assert!(*view == contents[..]);
     drop(view);

@@ -266,8 +266,8 @@ impl UnconnectedEndpoint for UnconnectedFake {
         let in_flight: Weak<Mutex<SeededWire>> = Arc::downgrade(&wire);
         shared.add(in_flight as Weak<dyn InFlight>);
         Ok(Endpoint::OneSided {
-            local: Box::new(FakeLocal(end.clone())),
-            remote: Box::new(FakeRemote { own: end, to, wire, rule, max_frame, shared }),
+            local: Box::new(FakeLocal(endpoint.clone())),
+            remote: Box::new(FakeRemote { own: endpoint, to, wire, rule, max_frame, shared }),
         })
     }
 }

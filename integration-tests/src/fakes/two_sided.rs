@@ -204,7 +204,7 @@ impl UnconnectedEndpoint for UnconnectedFake {
 impl Drop for UnconnectedFake {
     fn drop(&mut self) {
         if let Some(endpoint) = &self.endpoint {
-            end.closed.store(true, Relaxed);
+            endpoint.closed.store(true, Relaxed);
         }
     }
 }

@@ -63,7 +63,9 @@ fn job<'a>(
 
 /// The script of a sample.
 fn script(name: &str) -> Result<String> {
-    Ok(fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../ifuncs/samples/kv/{name}.lua")))?)
+    Ok(fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../ifuncs/samples/kv/{name}.lua")),
+    )?)
 }
 
 /// A token bucket from which each call takes one token.

@@ -277,7 +277,8 @@ pub(crate) fn library_file(name: &str) -> PathBuf {
 
 fn c_file(name: &str) -> PathBuf {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let places = ["tests/ifuncs", "../ifuncs/samples/kv"].map(|place| package.join(place).join(format!("{name}.c")));
+    let places =
+        ["tests/ifuncs", "../ifuncs/samples/kv"].map(|place| package.join(place).join(format!("{name}.c")));
     places.into_iter().find(|source| source.is_file()).expect("there is such a source")
 }
 

@@ -48,7 +48,7 @@ impl Placement {
 
     /// Forgets an owner that has ended.
     fn forget(&self, address: &str) {
-        self.0.with(|chooser| chooser.forget(address));
+        self.0.with(|chooser| chooser.drop_owner(address));
     }
 
     /// Chooses the place of a function on an object of so many bytes, with so many bytes of arguments. Returns whether

@@ -143,8 +143,9 @@ fn addresses_of_a_port_are_read_again_at_each_open() {
 /// Two connected queue pairs of one port.
 fn linked() -> (queue::Queue, queue::Queue) {
     let device = Device::open(&Options::default()).unwrap();
-    let [mut one, mut other] =
-        [(); 2].map(|()| queue::Queue::create(&domain::Domain::create(&device).unwrap(), 16).unwrap());
+    let [mut one, mut other] = [(); 2].map(|()| {
+        queue::Queue::create(&super::device::domain::Domain::create(&device).unwrap(), 16).unwrap()
+    });
     let (of_one, of_other) = (one.endpoint_address(16), other.endpoint_address(16));
     one.connect(&of_other).unwrap();
     other.connect(&of_one).unwrap();

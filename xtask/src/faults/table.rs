@@ -24,9 +24,7 @@ impl Finder {
     /// The name of the test.
     pub(super) fn test(self) -> &'static str {
         match self {
-            Finder::Errands => {
-                "deferred_calls_run_for_their_permitted_principal_and_reply_after_holds"
-            }
+            Finder::Errands => "deferred_calls_run_for_their_permitted_principal_and_reply_after_holds",
             Finder::Stores => "store_memory_is_freed_once_and_never_while_mapped",
         }
     }

@@ -15,7 +15,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::Failure;
-use case::Operation;
+use case::MeasuredOperation;
 use marker::Mark;
 
 /// Turns in the shorter one of the two runs that are compared.
@@ -29,7 +29,7 @@ pub(crate) fn instructions(command: &mut Command) -> Result<f64, Failure> {
         let turn = turns.iter().find(|(operation, _)| *operation == wanted).map(|(_, turn)| turn);
         turn.map_or(0.0, |turn| (turn.own + turn.ifunc + turn.library + turn.system) as f64)
     };
-    Ok((of(Operation::Poll) - of(Operation::Send)) / TURNS as f64)
+    Ok((of(MeasuredOperation::Poll) - of(MeasuredOperation::Send)) / TURNS as f64)
 }
 
 /// Makes the counted turns, in the process that is stepped through.
@@ -37,9 +37,9 @@ pub(crate) fn counted(mut run: impl FnMut(usize)) {
     // The first turns differ: they include one-time setup.
     run(TURNS);
     Mark::Counting.here();
-    Mark::Of(Operation::Send).here();
+    Mark::Of(MeasuredOperation::Send).here();
     run(TURNS);
-    Mark::Of(Operation::Poll).here();
+    Mark::Of(MeasuredOperation::Poll).here();
     run(2 * TURNS);
     Mark::Outside.here();
 }

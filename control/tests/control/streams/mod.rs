@@ -428,7 +428,7 @@ fn an_unexpected_or_missing_stream_ends_the_handshake() {
             cpu: cpu(),
             pid: 1,
             program: "liar".into(),
-            endpoint,
+            endpoint: end,
             stream: offers.then_some(offer),
         };
         control.send(&welcome, &[]).unwrap();

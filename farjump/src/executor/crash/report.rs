@@ -26,7 +26,7 @@ pub(super) fn report(signal: &Signal, info: &libc::siginfo_t, context: &libc::uc
         pc = pc.wrapping_sub(1);
     }
     let fault = Fault { signal, info };
-    let missing = fault.address().filter(|_| signal.number == libc::SIGBUS).and_then(data_files::find);
+    let missing = fault.address().filter(|_| signal.number == libc::SIGBUS).and_then(files::find);
     let mut line = Line::new();
     // Text that does not fit is left out.
     let _ = match (address_map::find(pc), running().and_then(address_map::find), &missing) {

@@ -127,7 +127,7 @@ impl Inner {
                 return Ok(());
             }
         };
-        let offers = end.max_frame as usize;
+        let offers = endpoint.max_frame as usize;
         let taken = if offers < frame {
             Err(format!("{} offers a mailbox for frames of {offers} bytes", self.settings.address))
         } else {
@@ -146,7 +146,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Connects to the mailbox at `end`. The inner error is the reason why it cannot; the outer error is the link's
+    /// Connects to the mailbox at `endpoint`. The inner error is the reason why it cannot; the outer error is the link's
     /// end.
     fn accept(
         &mut self,
@@ -159,14 +159,14 @@ impl Inner {
             return Ok(Err(format!("this process has {} no longer", self.connection.target.transport)));
         };
         let opened = SecondEndpoint::open(transport, &request).and_then(|mut own| {
-            own.adapt_to(self.connection.control.stream.peer(), &end)?;
+            own.adapt_to(self.connection.control.stream.peer(), &endpoint)?;
             Ok(own)
         });
         let own = match opened {
             Ok(own) => own,
             Err(error) => return Ok(Err(error.to_string())),
         };
-        let sent = own.with_info(|end, descriptors| {
+        let sent = own.with_info(|endpoint, descriptors| {
             self.connection.control.stream.send(&Message::LargeAccept { endpoint }, descriptors)
         });
         if let Err(error) = sent {

@@ -44,8 +44,8 @@ impl Session {
             // Copied before it is checked: the source can write the mailbox meanwhile.
             let copied = &mut shared.scratch.code;
             copied.fill(|bytes| self.contents(held).copy_code(bytes));
-            let named =
-                Named { id: part.id, epoch: part.epoch, family: None, copied, origin: &self.control.origin };
+            let (id, epoch, origin) = (part.id, part.epoch, &self.control.origin);
+            let named = Named { id, epoch, family: None, copied, origin, space_was_made: false };
             shared.executor.check_in_place(&mut self.codes.table, index, &named)?;
         }
         // SAFETY: the frame is held: `run` releases it once the code has returned.

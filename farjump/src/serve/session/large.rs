@@ -179,9 +179,9 @@ impl Session {
         }
         self.drop_large();
         match self.make(frame, payload, shared) {
-            Ok(end) => {
+            Ok(endpoint) => {
                 let until = Instant::now() + shared.handshake_timeout;
-                let sent = end.with_info(|end, descriptors| {
+                let sent = endpoint.with_info(|endpoint, descriptors| {
                     self.control.send_with(&Message::LargeOffer { endpoint }, descriptors)
                 });
                 self.large.state = State::Offered { endpoint, until };

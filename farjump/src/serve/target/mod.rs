@@ -393,9 +393,9 @@ impl<'a> Target<'a> {
     /// Drops code of one domain from the store; `false` if it is not there.
     fn drop_of(&mut self, key: CodeKey) -> bool {
         for session in self.sessions.iter_mut() {
-            session.codes.forget(key);
+            session.codes.drop_code(key);
         }
-        self.shared.executor.forget(key)
+        self.shared.executor.drop_code(key)
     }
 }
 

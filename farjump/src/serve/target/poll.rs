@@ -7,9 +7,10 @@ use super::own_calls;
 use crate::Error;
 use crate::executor::{Executor, LastCall, Unbound};
 use crate::link::Wanted;
+use crate::serve::Target;
 use crate::serve::epoll::{Event, Events};
 use crate::serve::session::{End, Session, Shared, Stop};
-use crate::serve::{Idle, Target};
+use crate::serve::target::Idle;
 
 /// Polls between queries to the system for sessions with events. The first number applies where it reports all
 /// sessions, so that polling one is a system call too. The second applies where polling one of the others may cost

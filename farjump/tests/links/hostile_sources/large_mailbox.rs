@@ -22,7 +22,7 @@ fn accept(hostile: &mut RawSource, change: impl FnOnce(&mut EndpointInfo)) -> Se
     let own = SecondEndpoint::open(&mut Shm::new(), &request).unwrap();
     own.with_info(|mut end, descriptors| {
         change(&mut end);
-        hostile.control.send(&Message::LargeAccept { endpoint }, descriptors).unwrap();
+        hostile.control.send(&Message::LargeAccept { endpoint: end }, descriptors).unwrap();
     });
     own
 }

@@ -85,19 +85,19 @@ impl Hostile<'_> {
         let kept = &mut self.kept;
         own.with_info(|end, borrowed| match kind {
             HandshakeKind::OddEnd(seed) => {
-                let _ = control
-                    .send(&Message::Ready { endpoint: changed(endpoint, seed), stream: reply() }, borrowed);
+                let _ =
+                    control.send(&Message::Ready { endpoint: changed(end, seed), stream: reply() }, borrowed);
             }
             HandshakeKind::OddDescriptors(seed) if control.carries_descriptors() => {
                 let odd = Odd::some(seed, end.region_len);
-                let _ = control.send(&Message::Ready { endpoint, stream: reply() }, &odd.borrowed());
+                let _ = control.send(&Message::Ready { endpoint: end, stream: reply() }, &odd.borrowed());
                 kept.extend(odd.kept);
             }
             HandshakeKind::Spoilt(seed) => {
-                let bytes = messages::spoilt(&Message::Ready { endpoint, stream: reply() }, seed);
+                let bytes = messages::spoilt(&Message::Ready { endpoint: end, stream: reply() }, seed);
                 messages::write(control, &bytes, borrowed);
             }
-            _ => drop(control.send(&Message::Ready { endpoint, stream: reply() }, borrowed)),
+            _ => drop(control.send(&Message::Ready { endpoint: end, stream: reply() }, borrowed)),
         });
         let copies = descriptors.iter().filter_map(|descriptor| descriptor.as_fd().try_clone_to_owned().ok());
         kept.extend(copies);

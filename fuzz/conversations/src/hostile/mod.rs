@@ -287,13 +287,13 @@ impl<'s> Hostile<'s> {
         own.with_info(|end, borrowed| match odd {
             Some(seed) if seed.is_multiple_of(2) && control.carries_descriptors() => {
                 let odd = Odd::some(seed, end.region_len);
-                let _ = control.send(&Message::LargeAccept { endpoint }, &odd.borrowed());
+                let _ = control.send(&Message::LargeAccept { endpoint: end }, &odd.borrowed());
                 kept.extend(odd.kept);
             }
             Some(seed) => {
-                drop(control.send(&Message::LargeAccept { endpoint: changed(endpoint, seed) }, borrowed))
+                drop(control.send(&Message::LargeAccept { endpoint: changed(end, seed) }, borrowed))
             }
-            None => drop(control.send(&Message::LargeAccept { endpoint }, borrowed)),
+            None => drop(control.send(&Message::LargeAccept { endpoint: end }, borrowed)),
         });
         let Some((end, descriptors)) = link.offer.take() else { return };
         let joined = own.join(control.peer(), end, descriptors, Instant::now() + Duration::from_secs(5));

@@ -243,7 +243,7 @@ impl<'s> Liar<'s> {
             cpu: cpu(),
             pid: 1,
             program: "hostile".into(),
-            end,
+            endpoint: end,
             stream: None,
         };
         let kept = &mut self.kept;
@@ -267,7 +267,7 @@ impl<'s> Liar<'s> {
         }
         let (ready, descriptors) = await_message(control)?;
         let Message::Ready { endpoint, .. } = ready else { return None };
-        let joined = own.join(control.peer(), end, descriptors, Instant::now() + CONNECTING).ok()?;
+        let joined = own.join(control.peer(), endpoint, descriptors, Instant::now() + CONNECTING).ok()?;
         self.wire = Some(Wire::new(joined)?);
         let _ = control.send(&Message::Go, &[]);
         Some(())
@@ -281,8 +281,10 @@ impl<'s> Liar<'s> {
                 Ok(Some((Message::LargeAccept { endpoint }, descriptors))) => {
                     let until = Instant::now() + CONNECTING;
                     let peer = control.peer().clone();
-                    let joined =
-                        self.offered.take().and_then(|own| own.join(&peer, end, descriptors, until).ok());
+                    let joined = self
+                        .offered
+                        .take()
+                        .and_then(|own| own.join(&peer, endpoint, descriptors, until).ok());
                     self.large = joined.and_then(Wire::new);
                     let _ = control.send(&Message::Go, &[]);
                 }
@@ -316,17 +318,17 @@ impl<'s> Liar<'s> {
         let Ok(own) = SecondEndpoint::open(self.transport.as_mut(), &request) else { return };
         let kept = &mut self.kept;
         own.with_info(|end, borrowed| match seed % 4 {
-            1 => drop(control.send(&Message::LargeOffer { endpoint: changed(endpoint, seed) }, borrowed)),
+            1 => drop(control.send(&Message::LargeOffer { endpoint: changed(end, seed) }, borrowed)),
             2 if control.carries_descriptors() => {
                 let odd = Odd::some(seed, end.region_len);
-                let _ = control.send(&Message::LargeOffer { endpoint }, &odd.borrowed());
+                let _ = control.send(&Message::LargeOffer { endpoint: end }, &odd.borrowed());
                 kept.extend(odd.kept);
             }
             3 => {
                 let text = "not now".to_owned();
                 let _ = control.send(&Message::LargeDecline { cause: RefusalCause::OutOfMemory, text }, &[]);
             }
-            _ => drop(control.send(&Message::LargeOffer { endpoint }, borrowed)),
+            _ => drop(control.send(&Message::LargeOffer { endpoint: end }, borrowed)),
         });
         self.offered = Some(own);
         if let Some(wire) = &mut self.wire {

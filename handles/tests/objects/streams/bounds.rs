@@ -86,7 +86,7 @@ fn a_full_store_refuses_entries_and_topics_until_space_is_free() {
     publisher_here.publish_bytes("", &[&large]).unwrap();
     publisher_here.publish_bytes("", &[&large]).unwrap();
     let full = publisher_here.publish_bytes("", &[&large]).unwrap_err();
-    assert!(matches!(full, Error::Full { asked: 400_000, .. }), "{full}");
+    assert!(matches!(full, Error::Full { requested: 400_000, .. }), "{full}");
     let mut small = Vec::new();
     while let Ok(handle) = owner.store.put(&[0; 64]) {
         small.push(handle);

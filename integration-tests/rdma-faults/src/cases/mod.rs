@@ -16,7 +16,6 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::cases::{cut_handshake, full_queues, limits, links, removal, two_machines, wrong_addresses};
 use crate::helper::LIBRARIES;
 use crate::{Done, SKIPPED, Skip, command, forks, machine, objects};
 

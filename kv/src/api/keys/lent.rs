@@ -3,8 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 
-use crate::api::context::Context;
 use super::cursors::Cursor;
+use crate::api::context::Context;
 use crate::api::types::RawContext;
 
 /// The context of the command inside which injected functions run, and the keys that they have open in it.

@@ -85,7 +85,8 @@ impl UnconnectedAm {
                 "UCX has no transport by which both processes reach each other (compare UCX_TLS and UCX_NET_DEVICES): {apart}{without_tcp}{defect}"
             )
         };
-        let endpoint = self.worker.inbox().worker().connect(&peer_address.worker, unreachable).map_err(failed)?;
+        let endpoint =
+            self.worker.inbox().worker().connect(&peer_address.worker, unreachable).map_err(failed)?;
         Ok(Reached { endpoint, peer_address, apart })
     }
 

@@ -230,7 +230,7 @@ impl Peer {
         let key_bytes = [&peer_address.key[..], &[0; BEHIND_KEY]].concat();
         let mut key = ptr::null_mut();
         // SAFETY: the UCX endpoint is connected, and the key is of this process's UCX, with zeroes behind it.
-        match unsafe { ucx.ucp_ep_rkey_unpack(endpoint, key_bytes.as_ptr().cast(), &mut key) } {
+        match unsafe { ucx.ucp_ep_rkey_unpack(end, key_bytes.as_ptr().cast(), &mut key) } {
             UCS_OK => {}
             status => return Err(Cause::System(words(ucx, status))),
         }
@@ -238,7 +238,7 @@ impl Peer {
             (peer_address.address, peer_address.len as usize, peer_address.barriers);
         Ok(Peer {
             ucx,
-            endpoint,
+            endpoint: end,
             key,
             address,
             len,

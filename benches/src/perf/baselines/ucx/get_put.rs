@@ -25,8 +25,8 @@ impl Reach {
     pub(crate) fn join(opening: Opening, offer: &Offer) -> Result<Reach, Failure> {
         let Opening { worker, region } = opening;
         let len = region.as_ref().map_or(0, |region| region.len);
-        let end = worker.connect(&offer.worker)?;
-        let memory = RemoteMemory::new(worker, end, offer, len)?;
+        let endpoint = worker.connect(&offer.worker)?;
+        let memory = RemoteMemory::new(worker, endpoint, offer, len)?;
         // A get takes UCX some 25 ns in shared memory and some 5 us over TCP; a table of 1 MiB some 25 us and
         // 1 ms.
         let lanes = memory.lanes().unwrap_or_default();

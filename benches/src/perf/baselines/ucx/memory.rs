@@ -98,7 +98,8 @@ impl Key {
     pub(crate) fn unpack(worker: &Worker, endpoint: ucp_ep_h, offer: &Offer) -> Result<Key, Failure> {
         let mut handle = ptr::null_mut();
         // SAFETY: the UCX endpoint is alive, and the same UCX made the key in the other process.
-        let status = unsafe { worker.ucx.ucp_ep_rkey_unpack(end, offer.key.as_ptr().cast(), &mut handle) };
+        let status =
+            unsafe { worker.ucx.ucp_ep_rkey_unpack(endpoint, offer.key.as_ptr().cast(), &mut handle) };
         check(worker.ucx, "does not accept the peer's key", status)?;
         Ok(Key { ucx: worker.ucx, handle })
     }

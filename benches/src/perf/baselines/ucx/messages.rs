@@ -98,7 +98,7 @@ impl<H: Handler> Messages<H> {
         let own: *mut c_void = ptr::from_ref(&*inbox).cast_mut().cast();
         // SAFETY: the handler expects an inbox, whose box outlives the worker, and only reads through it.
         unsafe { worker.on_message(Some(came::<H>), own) }?;
-        let end = worker.connect(&offer.worker)?;
+        let endpoint = worker.connect(&offer.worker)?;
         let (params, requests) = (no_fields(), Requests::new(worker.ucx));
         let payload = vec![7; sent].leak();
         Ok(Messages { endpoint, params, requests, payload, sent: 0, before: 0, worker, inbox })

@@ -40,16 +40,16 @@ fn ring<W: Writer>(
 ) -> Result<Ring<W>, Failure> {
     let Opening { worker, region } = opening;
     let region = region.ok_or_else(|| Failure::new("there is no memory to be written"))?;
-    let end = worker.connect(&offer.worker)?;
+    let endpoint = worker.connect(&offer.worker)?;
     let by_memory =
-        worker.lanes(end).is_some_and(|lanes| ["posix", "sysv"].iter().any(|name| lanes.contains(name)));
+        worker.lanes(endpoint).is_some_and(|lanes| ["posix", "sysv"].iter().any(|name| lanes.contains(name)));
     if by_memory && !region.is_shared() {
         return Err(Failure::new(format!(
             "UCX cannot allocate a ring of {} B in shared memory (see df /dev/shm): choose a smaller --ring",
             region.len
         )));
     }
-    let (writer, key) = writer(&worker, end)?;
+    let (writer, key) = writer(&worker, endpoint)?;
     let (layout, start) = (Layout { region: region.len, ..*layout }, region.start);
     let held = Held { _key: key, _region: region, endpoint, worker };
     // SAFETY: the region is held as long as the ring, has the same layout in both processes, and starts at a
@@ -62,7 +62,7 @@ pub(crate) fn ring_by_stores(
     offer: &Offer,
     layout: &Layout,
 ) -> Result<Ring<Stores>, Failure> {
-    ring(opening, offer, layout, |worker, end| {
+    ring(opening, offer, layout, |worker, endpoint| {
         let key = Key::unpack(worker, endpoint, offer)?;
         let mut local = ptr::null_mut();
         // SAFETY: the key belongs to that memory, and `local` has space for the pointer.
@@ -75,7 +75,7 @@ pub(crate) fn ring_by_stores(
 }
 
 pub(crate) fn ring_by_puts(opening: Opening, offer: &Offer, layout: &Layout) -> Result<Ring<Puts>, Failure> {
-    ring(opening, offer, layout, |worker, end| {
+    ring(opening, offer, layout, |worker, endpoint| {
         let puts = Puts {
             memory: RemoteMemory::new(worker.clone(), endpoint, offer, layout.region)?,
             credits: Requests::new(worker.ucx),

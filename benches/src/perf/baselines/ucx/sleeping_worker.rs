@@ -128,7 +128,7 @@ pub(crate) struct Sending {
 impl Sending {
     pub(crate) fn connect(offer: &Offer) -> Result<Sending, Failure> {
         let worker = Worker::create(UCP_FEATURE_AM)?;
-        let end = worker.connect(&offer.worker)?;
+        let endpoint = worker.connect(&offer.worker)?;
         Ok(Sending { endpoint, params: no_fields(), requests: Requests::new(worker.ucx), worker })
     }
 

@@ -54,8 +54,8 @@ impl WordGets {
     pub(crate) fn connect(offers: &[Offer], len: usize) -> Result<WordGets, Failure> {
         let worker = Rc::new(Worker::create(UCP_FEATURE_RMA)?);
         let memory = |offer: &Offer| {
-            let end = worker.connect(&offer.worker)?;
-            RemoteMemory::new(worker.clone(), end, offer, len)
+            let endpoint = worker.connect(&offer.worker)?;
+            RemoteMemory::new(worker.clone(), endpoint, offer, len)
         };
         let memories = offers.iter().map(memory).collect::<Result<_, Failure>>()?;
         Ok(WordGets { memories, word: Box::leak(Box::new(0)), watch: Watch::alone() })
