@@ -232,11 +232,11 @@ fn the_archive_of_a_distribution_is_taken() {
     let text = format!(
         "{PAYLOAD}\
          extern int LZ4_decompress_safe(const char *from, char *to, int size, int space);\n\
-         struct answer {{ int size; char bytes[4096]; }};\n\
+         struct unpacked {{ int size; char bytes[4096]; }};\n\
          void t_main(void *payload, size_t size, void *args)\n\
          {{\n\
-             struct answer *answer = args;\n\
-             answer->size = LZ4_decompress_safe(payload, answer->bytes, (int)size, sizeof answer->bytes);\n\
+             struct unpacked *unpacked = args;\n\
+             unpacked->size = LZ4_decompress_safe(payload, unpacked->bytes, (int)size, sizeof unpacked->bytes);\n\
          }}\n"
     );
     let object = object(&fixture, "gcc", "t.c", &text, &[]);

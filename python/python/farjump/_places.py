@@ -293,7 +293,7 @@ def _measure(owner: _Owner) -> None:
             found.append((length, least))
         finally:
             store.evict(handle)
-    _placement.tell(owner.address, *found)
+    _placement.set_fetch_times(owner.address, *found)
 
 
 def choose(obj: Any, function: Ifunc[..., Any], /, *args: Any) -> Choice:
