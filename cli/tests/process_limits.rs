@@ -7,7 +7,7 @@ use std::process::Command;
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-use crate::workbench::{Done, Process, Workbench, finish, wait_for};
+use crate::workbench::{Done, Process, Workbench, finish, patient, wait_for};
 
 /// Lines that a program may print about its end: a sentence, and messages of UCX.
 const FEW_LINES: usize = 40;
@@ -66,7 +66,9 @@ fn with_any_number_of_descriptors_both_sides_work_over_ucx_or_name_the_limit() {
         let (library, address) = (bench.sample("crc32"), bench.address());
         let over = ["--transport", transport];
         for limit in (8..=44).chain([ENOUGH]) {
-            let serving = Process::start(&mut limited(bench.serving(&over), Resource::Nofile, limit));
+            let mut serving = bench.serving(&over);
+            patient(&mut serving);
+            let serving = Process::start(&mut limited(serving, Resource::Nofile, limit));
             if serving.line_or_end().is_some() {
                 bench.inject(&library, &over).worked();
                 serving.stop().worked();

@@ -127,16 +127,10 @@ impl Workbench {
         path
     }
 
-    /// Starts a target at [`Workbench::address`] and waits until it is ready. Sources have as long for the handshake as a test
-    /// takes at most: on a busy machine one that loads UCX can take more than two seconds.
+    /// Starts a target at [`Workbench::address`] and waits until it is ready.
     #[track_caller]
     pub(crate) fn serve(&self, args: &[&str]) -> Process {
-        const HANDSHAKE: &str = "--handshake-timeout";
-        let mut command = self.serving(args);
-        if !args.contains(&HANDSHAKE) {
-            command.arg(HANDSHAKE).arg(format!("{}s", PATIENCE.as_secs()));
-        }
-        start_target(&mut command).0
+        start_target(&mut self.serving(args)).0
     }
 
     /// Returns a command that starts a target at [`Workbench::address`].
@@ -159,10 +153,20 @@ impl Workbench {
     }
 }
 
-/// Starts a target, waits until it is ready, and returns its address too.
+/// Gives sources as long for the handshake as a test takes at most, unless the command says how long: on a busy machine
+/// one that loads UCX can take more than two seconds.
+pub(crate) fn patient(command: &mut Command) -> &mut Command {
+    const HANDSHAKE: &str = "--handshake-timeout";
+    match command.get_args().any(|arg| arg == HANDSHAKE) {
+        true => command,
+        false => command.arg(HANDSHAKE).arg(format!("{}s", PATIENCE.as_secs())),
+    }
+}
+
+/// Starts a target with patience, waits until it is ready, and returns its address too.
 #[track_caller]
 pub(crate) fn start_target(command: &mut Command) -> (Process, String) {
-    let target = Process::start(command);
+    let target = Process::start(patient(command));
     let ready = target.line();
     // Its path may have blanks.
     let address = ready.strip_prefix("ready: ").and_then(|rest| Some(rest.rsplit_once(" (pid ")?.0));
