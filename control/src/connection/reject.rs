@@ -22,10 +22,21 @@ impl Control {
 }
 
 impl Control {
-    /// Ends a handshake that failed with `error`. Returns the peer's rejection if it has come: a transport or a socket that
-    /// reports the peer's end does not have its reason. Otherwise sends the peer the reason, unless it ended the handshake.
+    /// Ends a handshake that failed with `error`. If the error may only be an effect of the peer's end, returns the peer's
+    /// rejection, if that has come: a transport or a socket does not have its reason. Otherwise sends the peer the reason,
+    /// unless it ended the handshake.
     pub(crate) fn fail(mut self, error: HandshakeError) -> HandshakeError {
-        self.take_rejection().unwrap_or_else(|| send_reason(self, error))
+        let may_be_effect = matches!(
+            error,
+            HandshakeError::Transport(_)
+                | HandshakeError::System(_)
+                | HandshakeError::TimedOut { .. }
+                | HandshakeError::PeerGone { .. }
+                | HandshakeError::CutShort { .. }
+                | HandshakeError::Connect(ConnectError::System(_) | ConnectError::TimedOut { .. })
+        );
+        let rejection = if may_be_effect { self.take_rejection() } else { None };
+        rejection.unwrap_or_else(|| send_reason(self, error))
     }
 
     /// Returns the peer's rejection if it has come. Messages before it are dropped: for a handshake that has failed.

@@ -33,6 +33,8 @@ LOG_SUFFIX = ".owner-log"
 
 # Interval between attempts, in seconds.
 _RETRY = 0.005
+# Longest time for the sockets of an owner that was killed to close, in seconds.
+_CLOSING = 1.0
 # Longest sentence of an owner that failed, in bytes, and lines of its log that are shown.
 _LONGEST = 4096
 _LINES = 5
@@ -202,7 +204,7 @@ def find(path, memory, timeout, starts):
         found = _attach(path, deadline)
         if found:
             return found
-        if _listens(path):
+        if _listens(path) and not _closes(path, deadline):
             return None
         if not starts:
             raise ConnectError(
@@ -275,6 +277,23 @@ def _listens(path):
             # It is busy, or not ours: the link has the sentence for it.
             return True
         return True
+
+
+def _closes(path, deadline):
+    """Whether the socket at the path is that of a killed owner, whose sockets close one after the other. Waits until it
+    is closed."""
+    try:
+        # An owner makes its second socket after that of its target.
+        if os.stat(path).st_mtime_ns > os.stat(path + SUFFIX).st_mtime_ns:
+            return False
+    except OSError:
+        return False
+    until = min(deadline, time.monotonic() + _CLOSING)
+    while time.monotonic() < until:
+        if not _listens(path):
+            return True
+        time.sleep(_RETRY)
+    return False
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import os
 import pickle
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -510,6 +511,17 @@ class Killed(WithFolder):
         self.kill()
         connector.close(clear=True)
         self.recovers(None)
+
+    def test_an_owner_whose_sockets_close_one_by_one_is_replaced(self):
+        target, second = (socket.socket(socket.AF_UNIX) for _ in range(2))
+        target.bind(f"{self.folder}/store")
+        target.listen()
+        with second:
+            second.bind(f"{self.folder}/store.owner")
+        closing = threading.Timer(0.2, target.close)
+        closing.start()
+        self.recovers(None)
+        closing.join()
 
     def test_one_that_is_starting_is_replaced(self):
         for delay in (0.0, 0.05, 0.1):
