@@ -117,7 +117,7 @@ ucs_status_t farjump_ucp3_register_ifunc(ucp_context_h context, ucp_ifunc_reg_pa
  * Registers an ifunc from memory, which may be freed then. The program farjump_compiler makes an image of each bitcode
  * whose machine its LLVM knows, for any CPU of that machine. The images travel; bitcode for other machines is left out.
  * The program compiles the payload routines for this CPU, and they run here. The program starts with the first bitcode,
- * and ends when the last ifunc made of bitcode is deregistered. docs/ucp-ifunc.md lists the places where it is looked
+ * and ends when the last ifunc made of bitcode is deregistered. docs/guide/ucp-ifunc.md lists the places where it is looked
  * for.
  *
  * The dependencies are the names of libraries that define imports of the bitcode, as libz.so.1. A target opens them for

@@ -4,7 +4,7 @@
 //! and `failure` turns errors into a status and a text. `docs/design/hosts.md` has the reasons.
 //!
 //! `ucp_ifunc` is the papers' own interface, `include/ucp_ifunc.h`, which is written by hand
-//! (`docs/ucp-ifunc.md`).
+//! (`docs/guide/ucp-ifunc.md`).
 
 pub mod api;
 #[cfg(feature = "ucx")]

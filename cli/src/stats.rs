@@ -29,7 +29,7 @@ Examples:
   watch farjump stats --to unix:store.sock
   farjump stats --to unix:store.sock --json | jq .calls
 
-docs/operations.md lists the output of --json.")]
+docs/guide/operations.md lists the output of --json.")]
 pub(crate) struct Stats {
     #[command(flatten)]
     admin: AdminOptions,

@@ -35,7 +35,7 @@ Examples:
   farjump store --to unix:store.sock --json | jq '.images[] | select(.calls == 0) | .id'
   farjump store --to unix:store.sock --json | jq .objects.used_bytes
 
-docs/operations.md lists the output of --json.")]
+docs/guide/operations.md lists the output of --json.")]
 pub(crate) struct Store {
     #[command(flatten)]
     admin: AdminOptions,

@@ -1,4 +1,4 @@
-//! The commands of `docs/cards.md`: a target on a card, and a source on its host, between which there is a network.
+//! The commands of `docs/guide/cards.md`: a target on a card, and a source on its host, between which there is a network.
 //!
 //! The card's programs are this machine's. `cargo xtask test emulated` installs those for aarch64, and runs the target by way of
 //! the emulator.

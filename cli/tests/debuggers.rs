@@ -186,7 +186,7 @@ fn gdb_knows_code_linked_with(linker: &[&str]) {
 
 /// Returns the lines of the page that begin with `prompt`, from `**heading` on to the next heading.
 fn page(heading: &str, prompt: &str) -> Vec<String> {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/writing-ifuncs.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/writing-ifuncs.md");
     let text = fs::read_to_string(page).expect("the page is there");
     let (_, section) = text.split_once(&format!("\n**{heading}")).expect("the section is there");
     let section = section.split("\n**").next().unwrap_or_default();

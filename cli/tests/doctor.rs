@@ -30,7 +30,7 @@ fn finding<'a>(report: &'a Value, name: &str) -> &'a Value {
 
 /// Returns the document's table of findings: each name, with its figures.
 fn documented() -> Vec<(String, BTreeSet<String>)> {
-    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/doctor.md");
+    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/doctor.md");
     let document = fs::read_to_string(document).expect("the document is there");
     let (_, rest) = document.split_once("## What is looked at").expect("it has a list");
     let (list, _) = rest.split_once("\n## ").expect("something follows");

@@ -86,7 +86,7 @@ fn figures_count_what_was_sent_and_code_travels_once() {
     assert_eq!((&first["payload_bytes"], &first["reply_bytes"]), (&60.into(), &12.into()));
     assert_eq!(first["code_bytes"], report["images"][0]["bytes"]);
     assert_eq!(first["pid"], serving.pid());
-    assert_eq!(keys(&first), documented("operations.md", "`farjump inject --json` prints"));
+    assert_eq!(keys(&first), documented("guide/operations.md", "`farjump inject --json` prints"));
     let number = |name: &str| first[name].as_f64().unwrap_or_else(|| panic!("{name} in {first}"));
     assert!(number("link_us") > 0.0 && number("link_us") < number("first_call_us"), "{first}");
     assert!(number("later_call_us") > 0.0);

@@ -40,7 +40,7 @@ fn a_file_becomes_an_object_read_and_evicted_by_its_handle() {
         (&got["number"], &got["bytes"], &got["access"]),
         (&1.into(), &300_000.into(), &"mapped".into())
     );
-    assert_eq!(keys(&got), documented("operations.md", "`farjump get --json` prints"));
+    assert_eq!(keys(&got), documented("guide/operations.md", "`farjump get --json` prints"));
     // Standard output has the bytes.
     let got = bench.run(["get", "handle", "--json"]).worked();
     let figures: Value = serde_json::from_str(&got.err).expect("it is JSON");
@@ -70,7 +70,7 @@ fn a_file_becomes_an_object_read_and_evicted_by_its_handle() {
 
     let made = put(&bench, "table", &["--json"]).worked().json();
     assert_eq!((&made["number"], &made["bytes"], &made["file"]), (&3.into(), &300_000.into(), &Value::Null));
-    assert_eq!(keys(&made), documented("operations.md", "`farjump put --json` prints"));
+    assert_eq!(keys(&made), documented("guide/operations.md", "`farjump put --json` prints"));
     bench.write("made", made["handle"].as_str().expect("the digits"));
     assert_eq!(bench.json(["evict", "made", "--json"])["evicted"], true);
     assert_eq!(bench.json(["evict", "made", "--json"])["evicted"], false);
@@ -161,9 +161,9 @@ fn objects_are_listed_behind_the_code_for_people_and_for_programs() {
 
     let listing = store(&bench);
     let objects = &listing["objects"];
-    assert_eq!(keys(&listing), documented("operations.md", "`farjump store --json` prints"));
-    assert_eq!(keys(objects), documented("operations.md", "The store of `objects` has"));
-    assert_eq!(keys(&objects["listed"][0]), documented("operations.md", "Each of `listed` has"));
+    assert_eq!(keys(&listing), documented("guide/operations.md", "`farjump store --json` prints"));
+    assert_eq!(keys(objects), documented("guide/operations.md", "The store of `objects` has"));
+    assert_eq!(keys(&objects["listed"][0]), documented("guide/operations.md", "Each of `listed` has"));
     assert_eq!((&objects["left_out"], &objects["capacity_bytes"]), (&0.into(), &(1 << 20).into()));
     assert!(objects["used_bytes"].as_u64().is_some_and(|used| used >= 5080), "{objects}");
     let listed = objects["listed"].as_array().expect("a list");
@@ -189,7 +189,7 @@ fn objects_are_listed_behind_the_code_for_people_and_for_programs() {
     }
     let stats = bench.json(["stats", "--to", &bench.address(), "--json"]);
     let counted = &stats["objects"];
-    assert_eq!(keys(counted), documented("operations.md", "The count of `objects` has"));
+    assert_eq!(keys(counted), documented("guide/operations.md", "The count of `objects` has"));
     for (key, value) in [("count", 4), ("claims", 1), ("spilled", 0), ("left_out", 0)] {
         assert_eq!(counted[key], value, "{key} in {counted}");
     }

@@ -147,7 +147,7 @@ fn processes_placed_on_one_processor_are_reported_as_sharing_it() {
     let text = done.text();
     let shared = format!("source on processors {cpu}, target on {cpu}; they shared one in 2 of 2 rounds");
     assert!(text.contains(&shared), "{text}");
-    assert_eq!(keys(&report["rounds"][0]["placement"]), documented("perf.md", "`placement` has"));
+    assert_eq!(keys(&report["rounds"][0]["placement"]), documented("reference/perf.md", "`placement` has"));
     finish(&mut on_one(&["latency"])).fails(1, &["a processor each", "--cpus any"]);
     let against = ["latency", "--cpus", "any", "--against", "raw"];
     finish(&mut on_one(&against)).fails(2, &["raw would wait for a shared processor", "leave --against out"]);
@@ -202,13 +202,16 @@ fn messages_that_are_given_together_are_counted_like_any_others() {
 fn json_and_csv_have_the_keys_that_are_documented() {
     let Some(bench) = measuring() else { return };
     let report = json(&mut perf(&bench, &["rate"]));
-    assert_eq!(keys(&report), documented("perf.md", "prints one object"));
-    assert_eq!(keys(&report["machine"]), documented("perf.md", "`machine` has"));
-    assert_eq!(keys(&report["rounds"][0]), documented("perf.md", "Each of `rounds` has"));
-    assert_eq!(keys(&report["rows"][0]), documented("perf.md", "Each of `rows` has"));
+    assert_eq!(keys(&report), documented("reference/perf.md", "prints one object"));
+    assert_eq!(keys(&report["machine"]), documented("reference/perf.md", "`machine` has"));
+    assert_eq!(keys(&report["rounds"][0]), documented("reference/perf.md", "Each of `rounds` has"));
+    assert_eq!(keys(&report["rows"][0]), documented("reference/perf.md", "Each of `rows` has"));
     let done = finish(perf(&bench, &["rate", "--sizes", "8,16"]).arg("--csv")).worked();
     let lines: Vec<_> = done.text().lines().collect();
-    assert_eq!(lines[0].split(',').collect::<Vec<_>>(), documented("perf.md", "Each of `rows` has"));
+    assert_eq!(
+        lines[0].split(',').collect::<Vec<_>>(),
+        documented("reference/perf.md", "Each of `rows` has")
+    );
     assert_eq!(lines.len(), 3);
     assert!(lines[1..].iter().all(|line| line.starts_with("rate,million/s,farjump,shm,cached,stores,")));
 }

@@ -1,4 +1,4 @@
-//! The samples of `docs/writing-ifuncs.md`, run as the guide says.
+//! The samples of `docs/guide/writing-ifuncs.md`, run as the guide says.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,8 @@ fn repository() -> &'static Path {
 
 /// Returns the fenced blocks of the guide, each with the words behind its opening fence.
 fn blocks() -> Vec<(String, String)> {
-    let guide = fs::read_to_string(repository().join("docs/writing-ifuncs.md")).expect("the guide is there");
+    let guide =
+        fs::read_to_string(repository().join("docs/guide/writing-ifuncs.md")).expect("the guide is there");
     let fenced = guide.split("```").skip(1).step_by(2).filter_map(|block| block.split_once('\n'));
     fenced.map(|(marks, code)| (marks.to_owned(), code.to_owned())).collect()
 }

@@ -3,7 +3,7 @@
 //!
 //! `farjump store`, `farjump stats` and `farjump export` send the same requests. A requester makes no link and does not
 //! count as a source. The target responds between two frames. Sources notice only the time that this takes
-//! (`docs/operations.md`).
+//! (`docs/guide/operations.md`).
 //!
 //! ```
 //! # fn main() -> Result<(), farjump::Error> {

@@ -8,11 +8,11 @@
 //! | be injected into | [`Target::listen`], [`Target::poll`] |
 //! | look into a target that runs | [`admin`] |
 //! | bring frames in a buffer of your own | [`buffer`] |
-//! | await calls, and serve as a task | [`Pending`], [`SharedLink`], [`Target::run_async`], `docs/embedding.md` |
+//! | await calls, and serve as a task | [`Pending`], [`SharedLink`], [`Target::run_async`], `docs/guide/embedding.md` |
 //! | choose where a function runs: at its data, or here | [`placement`] |
 //! | give a target a store of objects | `farjump-handles`, [`objects`] |
 //! | match on errors | [`error`] |
-//! | write a transport | [`farjump_core::transport`] and `docs/writing-a-transport.md` |
+//! | write a transport | [`farjump_core::transport`] and `docs/guide/writing-a-transport.md` |
 
 #![deny(missing_docs)]
 

@@ -275,7 +275,7 @@ fn nothing_waits_for_a_source_over_tcp() {
     let link = Link::builder(&target.address()).key(key);
     let link = serve(&mut target, || link.connect().unwrap());
     link.set_mode(Mode::Local);
-    // A request for memory (docs/protocol.md): it is not written before the link ends.
+    // A request for memory (docs/reference/protocol.md): it is not written before the link ends.
     let request = [&[2][..], &(CAPACITY / 2 + 1).to_le_bytes(), &[0]].concat();
     let library = Library::by_name(farjump::objects::NAME).unwrap();
     serve(&mut target, || {

@@ -177,7 +177,7 @@ struct farjump_data {
 
 /* Before a function: the compiler may use vectors in its loops, although code is made small (farjump build has -Os). For
  * functions that pass over much data; others only become longer. Clang uses vectors by itself. A sum of floating-point
- * numbers needs partial sums besides, or -ffast-math (docs/writing-ifuncs.md).
+ * numbers needs partial sums besides, or -ffast-math (docs/guide/writing-ifuncs.md).
  *
  *     FARJUMP_VECTORS FARJUMP_IFUNC void nearest_main(void *payload, size_t payload_size, void *target_args) */
 #if defined(__GNUC__) && !defined(__clang__)

@@ -40,14 +40,14 @@ class Documents(WithTarget):
         names["link"].close()
 
     def test_the_blocks_of_the_page_run(self):
-        self.runs("docs/python.md")
+        self.runs("docs/guide/python.md")
 
     @unittest.skipIf(importlib.util.find_spec("numba") is None, "there is no Numba")
     def test_the_blocks_about_functions_run(self):
-        self.runs("docs/python-functions.md")
+        self.runs("docs/guide/python-functions.md")
 
     def test_every_name_of_the_package_is_documented_there(self):
-        with open(os.path.join(ROOT, "docs/python.md")) as file:
+        with open(os.path.join(ROOT, "docs/guide/python.md")) as file:
             page = file.read()
         for name in farjump.__all__:
             if name not in ("LinkStats", "Peer"):

@@ -58,7 +58,7 @@ enum Chore {
     ///
     /// apt downloads Debian's kernels and RDMA tools into target/vm, and does not install them. QEMU boots the kernels
     /// without KVM, as any user. The distribution's own tests of the device, and farjump's conformance suite, run on
-    /// each of two kernels, and on two machines with a cable between them. docs/vm-test.md has more.
+    /// each of two kernels, and on two machines with a cable between them. docs/design/vm-test.md has more.
     ///
     /// The last line has the counts, as for `test --vm`, which runs this too. With `-- COMMAND…` that command runs
     /// instead, as root, in /job.

@@ -112,7 +112,7 @@ Examples:
   farjump perf bandwidth --sizes 64K,1M --json | jq '.rows[] | [.size, .median, .ratio]'
   farjump perf rate --sizes 1 --ring 1G --slot 1K --against ucx-put,ucx-am   # the paper's ring
 
-docs/perf.md lists the output of --json and --csv.")]
+docs/reference/perf.md lists the output of --json and --csv.")]
 pub struct Perf {
     /// The metric to measure
     #[arg(value_name = "METRIC")]

@@ -29,12 +29,12 @@ impl Verdict {
 /// One property of the machine.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Finding {
-    /// Name of the property. `docs/doctor.md` lists all names.
+    /// Name of the property. `docs/guide/doctor.md` lists all names.
     pub(super) name: &'static str,
     pub(super) verdict: Verdict,
     /// The observed state, with its number.
     pub(super) found: String,
-    /// The same as JSON; names as in `docs/doctor.md`.
+    /// The same as JSON; names as in `docs/guide/doctor.md`.
     pub(super) figures: Map<String, Value>,
     /// Consequence for farjump.
     pub(super) means: String,

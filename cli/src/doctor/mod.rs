@@ -61,7 +61,7 @@ With --clean and --json, one object:
   bytes     their memory
   kept      the number of files that stay because they changed just now
 
-docs/doctor.md lists the names and figures.")]
+docs/guide/doctor.md lists the names and figures.")]
 pub(crate) struct Doctor {
     /// Remove the files that killed processes over UCX left in /dev/shm: your own, or as root those of all users.
     /// Removes nothing without proof that no process uses the files. Checks nothing else

@@ -22,7 +22,7 @@ use crate::progress::{Progress, Step};
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 The target needs a store of objects (serve --objects). The command prints the handle in hexadecimal digits, two for each
-byte of its encoding. Programs take the encoding as well (docs/operations.md). The handle has the key to the object: a
+byte of its encoding. Programs take the encoding as well (docs/guide/operations.md). The handle has the key to the object: a
 process that has the handle can read and evict the object, if the target lets that process connect.
 
 Examples:

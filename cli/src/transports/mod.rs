@@ -42,7 +42,7 @@ Examples:
   farjump transports --transport verbs-write --device mlx5_0:1
   farjump transports --to unix:store.sock --transport ucx
 
-docs/operations.md lists the output of --json.")]
+docs/guide/operations.md lists the output of --json.")]
 pub(crate) struct Transports {
     /// Connect to this target, unix:PATH, unix:@NAME or tcp:HOST:PORT, and show the path to it
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]

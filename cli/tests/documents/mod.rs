@@ -20,20 +20,20 @@ const WITH_COMMANDS: [&str; 22] = [
     "README.md",
     "benches/README.md",
     "cli/README.md",
-    "docs/cards.md",
-    "docs/command-line.md",
-    "docs/operations.md",
-    "docs/perf.md",
-    "docs/redis.md",
-    "docs/from-lua.md",
+    "docs/guide/cards.md",
+    "docs/guide/command-line.md",
+    "docs/guide/operations.md",
+    "docs/reference/perf.md",
+    "docs/guide/redis.md",
+    "docs/guide/from-lua.md",
     "docs/start/c.md",
     "docs/start/python.md",
     "docs/start/redis.md",
     "docs/start/rust.md",
-    "docs/ucp-ifunc.md",
-    "docs/vm-test.md",
-    "docs/writing-a-transport.md",
-    "docs/writing-ifuncs.md",
+    "docs/guide/ucp-ifunc.md",
+    "docs/design/vm-test.md",
+    "docs/guide/writing-a-transport.md",
+    "docs/guide/writing-ifuncs.md",
     "examples/graph/README.md",
     "examples/scan/README.md",
     "fuzz/README.md",
@@ -47,18 +47,18 @@ const WRITTEN_BY_FIGURES: [&str; 2] = ["benches/RESULTS.md", "benches/SCALING.md
 /// Blocks that another test reads: the document, the first word behind the fence, and the test.
 const READ_ELSEWHERE: [(&str, &str, &str); 13] = [
     ("README.md", "python", "python/tests/proxystore_suite/test_documents.py"),
-    ("docs/dask.md", "python", "python/tests/proxystore_suite/test_dask.py"),
-    ("docs/dask.md", "text", "python/tests/proxystore_suite/test_dask.py"),
-    ("docs/protocol.md", "hex", "integration-tests/tests/documents/protocol.rs"),
-    ("docs/proxystore.md", "python", "python/tests/proxystore_suite/test_documents.py"),
-    ("docs/python-functions.md", "python", "python/tests/test_documents.py"),
-    ("docs/python.md", "python", "python/tests/test_documents.py"),
+    ("docs/guide/dask.md", "python", "python/tests/proxystore_suite/test_dask.py"),
+    ("docs/guide/dask.md", "text", "python/tests/proxystore_suite/test_dask.py"),
+    ("docs/reference/protocol.md", "hex", "integration-tests/tests/documents/protocol.rs"),
+    ("docs/guide/proxystore.md", "python", "python/tests/proxystore_suite/test_documents.py"),
+    ("docs/guide/python-functions.md", "python", "python/tests/test_documents.py"),
+    ("docs/guide/python.md", "python", "python/tests/test_documents.py"),
     ("docs/start/python.md", "python", "python/tests/test_documents.py"),
     // Its commands, which run here, build it.
     ("docs/start/redis.md", "c", "cli/tests/documents/mod.rs"),
-    ("docs/writing-ifuncs.md", "c", "integration-tests/tests/documents/ifuncs.rs"),
-    ("docs/writing-ifuncs.md", "rust", "integration-tests/tests/documents/ifuncs.rs"),
-    ("docs/writing-ifuncs.md", "text", "integration-tests/tests/documents/ifuncs.rs"),
+    ("docs/guide/writing-ifuncs.md", "c", "integration-tests/tests/documents/ifuncs.rs"),
+    ("docs/guide/writing-ifuncs.md", "rust", "integration-tests/tests/documents/ifuncs.rs"),
+    ("docs/guide/writing-ifuncs.md", "text", "integration-tests/tests/documents/ifuncs.rs"),
     ("ifuncs/rust/README.md", "rust", "integration-tests/tests/documents/ifuncs.rs"),
 ];
 
@@ -151,17 +151,17 @@ fn the_commands_of_the_readme_do_what_it_shows() {
 
 #[test]
 fn the_commands_of_the_guide_to_ifuncs_do_what_it_shows() {
-    run("docs/writing-ifuncs.md");
+    run("docs/guide/writing-ifuncs.md");
 }
 
 #[test]
 fn the_commands_of_operations_do_what_it_shows() {
-    run("docs/operations.md");
+    run("docs/guide/operations.md");
 }
 
 #[test]
 fn the_commands_of_the_other_documents_do_what_they_show() {
-    let own = ["README.md", "docs/writing-ifuncs.md", "docs/operations.md"];
+    let own = ["README.md", "docs/guide/writing-ifuncs.md", "docs/guide/operations.md"];
     WITH_COMMANDS.into_iter().filter(|document| !own.contains(document)).for_each(run);
 }
 

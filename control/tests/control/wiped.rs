@@ -182,7 +182,7 @@ fn use_secret(disguised: &[u8], held: impl FnOnce()) {
     held();
 }
 
-/// Returns a stream's keys (`docs/protocol.md`): first chain, first key and next chain of each direction.
+/// Returns a stream's keys (`docs/reference/protocol.md`): first chain, first key and next chain of each direction.
 fn derived(secret: &[u8], token: &[u8]) -> Vec<[u8; 32]> {
     fn expand(prk: &Prk, label: &str) -> [u8; 32] {
         let mut bytes = [0; 32];

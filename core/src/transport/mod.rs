@@ -10,7 +10,7 @@
 //!   into each.
 //!
 //! Both become a [`crate::channel::Channel`]: reserve, write, commit; poll, release; progress, arm, close.
-//! Nothing above core can distinguish the families. `docs/writing-a-transport.md` builds a backend of each
+//! Nothing above core can distinguish the families. `docs/guide/writing-a-transport.md` builds a backend of each
 //! family step by step. The conformance suite in `integration-tests` tests any `Transport`.
 //!
 //! # Connecting two endpoints

@@ -1,6 +1,6 @@
 //! Bitcode: the code that `NAME_main` reaches as LLVM's intermediate code, which a target compiles for its CPU.
 //!
-//! The bytes, all little-endian (as in `docs/protocol.md`):
+//! The bytes, all little-endian (as in `docs/reference/protocol.md`):
 //!
 //! | offset | bytes | what |
 //! |---|---|---|

@@ -267,7 +267,7 @@ const MADE: Measures = Measures {
     rest: [0x5152_5355, 0x6162_6365, 0x7172_7375, 0x8182_8385, 0],
 };
 
-/// The bytes of such a structure on each machine, as `docs/writing-ifuncs.md` says: little-endian, in this order.
+/// The bytes of such a structure on each machine, as `docs/guide/writing-ifuncs.md` says: little-endian, in this order.
 fn bytes_of(measures: &Measures) -> Vec<u8> {
     let Measures { wide, long, double, float, int, short, bytes, rest } = measures;
     let numbers = [&wide.to_le_bytes()[..], &long.to_le_bytes(), &double.to_le_bytes(), &float.to_le_bytes()];

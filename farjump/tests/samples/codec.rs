@@ -154,7 +154,8 @@ fn blocks_of_lz4_flex_decompress_unchanged() {
 #[test]
 fn a_file_shrinks_about_as_much_as_with_lz4_flex() {
     let codec = library("codec");
-    let source = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/protocol.md")).unwrap();
+    let source =
+        std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/protocol.md")).unwrap();
     let (ours, theirs) = (compressed(&codec, &source).len(), block::compress(&source).len());
     println!("{} bytes: {ours} by codec, {theirs} by lz4_flex", source.len());
     assert!(ours < source.len() * 2 / 3 && ours < theirs * 11 / 10, "{ours} bytes, and {theirs}");

@@ -50,7 +50,7 @@ fn files_of_keys() -> Vec<Seed> {
     ]
 }
 
-/// Images: the two of `docs/protocol.md`, and one with all kinds of sites in both spans; and bitcode.
+/// Images: the two of `docs/reference/protocol.md`, and one with all kinds of sites in both spans; and bitcode.
 fn images() -> Vec<Seed> {
     vec![("counter", counter()), ("all", all()), ("sites", sites()), ("bitcode", bitcode())]
 }

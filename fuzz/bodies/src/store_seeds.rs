@@ -1,4 +1,4 @@
-//! The seeds for stores of objects: requests, handles, and replies (`docs/protocol.md`, `docs/handles-streams.md`).
+//! The seeds for stores of objects: requests, handles, and replies (`docs/reference/protocol.md`, `docs/guide/handles-streams.md`).
 
 use crate::objects::{CREATES, ENDS, EPOCH, HANDLE_KEY, KEY, PANICS, RESOLVES, RETURNS};
 use crate::replies::{HONEST, MAPPED};

@@ -1,6 +1,6 @@
 //! Requests about topics as bytes, and the owner's replies to them.
 //!
-//! They travel like the requests about objects. `docs/handles-streams.md` has the table.
+//! They travel like the requests about objects. `docs/guide/handles-streams.md` has the table.
 
 use std::sync::{Arc, MutexGuard};
 

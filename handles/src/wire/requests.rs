@@ -1,7 +1,7 @@
 //! Requests to a store and its replies, as bytes: the payload of a call of [`farjump::objects::NAME`], and its reply.
 //!
 //! A request is its [`Op`] in one byte, and that operation's fields. All numbers are little-endian. A reply begins with
-//! a [`Status`]. `docs/protocol.md` has the table.
+//! a [`Status`]. `docs/reference/protocol.md` has the table.
 
 /// Version of the requests, sent in [`Op::Hello`].
 pub(crate) const VERSION: u8 = 1;

@@ -1,7 +1,7 @@
 //! The sizes and alignments of an ifunc's arguments and reply, as its library states them to sources.
 
 /// The shape of the values that a call takes or returns. `farjump build` reads this structure
-/// (`docs/writing-ifuncs.md`).
+/// (`docs/guide/writing-ifuncs.md`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Shape {

@@ -6,7 +6,7 @@
 //! run, 2 for anything else. `VERBS_FAULTS_IN_TURN=yes` tests each claim over one backend. `verbs-faults --falls
 //! ADDRESS` plays the other machine in the cases between two; `--to ADDRESS [WORD]…` runs those (`two_machines.rs`).
 //! Most cases need root and Soft-RoCE, because they remove network interfaces and devices. They are for throw-away
-//! machines (`docs/vm-test.md`), and skipped with other devices.
+//! machines (`docs/design/vm-test.md`), and skipped with other devices.
 
 mod address;
 mod cases;

@@ -1,4 +1,4 @@
-//! A two-sided backend: Unix datagram sockets. `docs/writing-a-transport.md` builds it.
+//! A two-sided backend: Unix datagram sockets. `docs/guide/writing-a-transport.md` builds it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;

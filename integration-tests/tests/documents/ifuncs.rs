@@ -1,4 +1,4 @@
-//! The functions in `docs/writing-ifuncs.md` build, and its mistakes give its messages.
+//! The functions in `docs/guide/writing-ifuncs.md` build, and its mistakes give its messages.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ struct Block {
 }
 
 fn blocks(language: &str) -> Vec<Block> {
-    blocks_of("docs/writing-ifuncs.md", language)
+    blocks_of("docs/guide/writing-ifuncs.md", language)
 }
 
 fn blocks_of(document: &str, language: &str) -> Vec<Block> {

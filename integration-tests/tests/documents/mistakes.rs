@@ -1,4 +1,4 @@
-//! The table of mistakes in `docs/writing-ifuncs.md`. Each test makes a mistake, and compares the message with its
+//! The table of mistakes in `docs/guide/writing-ifuncs.md`. Each test makes a mistake, and compares the message with its
 //! row.
 
 use std::collections::BTreeMap;
@@ -138,7 +138,7 @@ fn message(mistake: &Mistake) -> String {
 
 /// Mistake and message of each row of the table; a message that ends with `…` is only the beginning.
 fn rows() -> BTreeMap<String, String> {
-    let guide = hex::read("docs/writing-ifuncs.md");
+    let guide = hex::read("docs/guide/writing-ifuncs.md");
     let (_, table) = guide.split_once("| mistake | message |\n|---|---|\n").expect("the guide has the table");
     let rows = table.lines().take_while(|line| line.starts_with('|'));
     rows.map(|row| {

@@ -1,4 +1,4 @@
-//! A one-sided backend: memory that both processes map. `docs/writing-a-transport.md` builds it.
+//! A one-sided backend: memory that both processes map. `docs/guide/writing-a-transport.md` builds it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};

@@ -1,4 +1,4 @@
-//! The bytes in `docs/protocol.md`.
+//! The bytes in `docs/reference/protocol.md`.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -16,7 +16,7 @@ use farjump_transports::tcp::Tcp;
 
 use crate::hex;
 
-const DOCUMENT: &str = "docs/protocol.md";
+const DOCUMENT: &str = "docs/reference/protocol.md";
 
 fn key() -> LinkKey {
     LinkKey::from_bytes(std::array::from_fn(|index| index as u8))

@@ -1,4 +1,4 @@
-//! The backends in `docs/writing-a-transport.md` are those in this folder, carry calls, and pass the suite that the
+//! The backends in `docs/guide/writing-a-transport.md` are those in this folder, carry calls, and pass the suite that the
 //! page recommends.
 
 use std::fs;
@@ -103,7 +103,7 @@ fn the_guide_shows_the_backends_as_they_are() {
     let bare = |text: &str| text.lines().map(str::trim).collect::<Vec<_>>().join("\n");
     let files = ["pages.rs", "datagrams.rs"]
         .map(|name| bare(&hex::read(&format!("integration-tests/tests/documents/{name}"))));
-    let guide = hex::read("docs/writing-a-transport.md");
+    let guide = hex::read("docs/guide/writing-a-transport.md");
     let blocks: Vec<_> =
         guide.split("```rust\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
     assert!(blocks.len() > 8, "the guide has {} blocks", blocks.len());

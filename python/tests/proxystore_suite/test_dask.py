@@ -121,7 +121,7 @@ class Dask(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="farjump-")
         cls.addClassCleanup(folder.cleanup)
         cls.folder = folder.name
-        with open(os.path.join(ROOT, "docs/dask.md")) as file:
+        with open(os.path.join(ROOT, "docs/guide/dask.md")) as file:
             page = file.read()
         files = dict(re.findall(r"^<!-- saved as: (\S+) -->\n```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE))
         assert list(files) == ["functions.py", "workflow.py"], files.keys()

@@ -1,4 +1,4 @@
-"""The blocks of Python in docs/proxystore.md and README.md, run as they stand."""
+"""The blocks of Python in docs/guide/proxystore.md and README.md, run as they stand."""
 
 import importlib.util
 import os
@@ -12,7 +12,7 @@ import farjump.proxystore
 from children import WithFolder
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../..")
-PAGE = os.path.join(ROOT, "docs/proxystore.md")
+PAGE = os.path.join(ROOT, "docs/guide/proxystore.md")
 
 
 def blocks_of(page):
@@ -29,7 +29,7 @@ class Documents(WithFolder):
         try:
             names = {}
             for block in blocks:
-                exec(compile(block, "docs/proxystore.md", "exec"), names)
+                exec(compile(block, "docs/guide/proxystore.md", "exec"), names)
         finally:
             os.chdir(before)
 

@@ -2,7 +2,7 @@
 //!
 //! Works between any two machines, and needs only sockets. Farjump connects the stream beside the control
 //! connection, and passes it on with a secret that both peers have ([`farjump_core::transport::Stream`]). A
-//! frame is one record, or several of 16 KiB. `docs/protocol.md` has the bytes of a record;
+//! frame is one record, or several of 16 KiB. `docs/reference/protocol.md` has the bytes of a record;
 //! `docs/design/tcp.md` has the reasons and measurements.
 
 mod buffers;

@@ -9,7 +9,7 @@ use crate::workspace::{root, tracked_files};
 /// Most words of a function's name. Those of tests are the long ones: each is a claim.
 const MOST_WORDS: usize = 12;
 
-/// Words that `docs/glossary.md` replaces, as far as one word shows the wrong sense.
+/// Words that `docs/reference/glossary.md` replaces, as far as one word shows the wrong sense.
 const REPLACED: [&str; 33] = [
     "room",
     "rooms",
@@ -120,7 +120,7 @@ fn fault(name: &str) -> Option<String> {
     if let Some(word) = words.iter().find(|word| REPLACED.contains(&word.as_str())) {
         let is_term = ["way", "ways"].contains(&word.as_str()) && words.iter().any(|other| other == "one");
         if !is_term {
-            return Some(format!("has the word `{word}`: docs/glossary.md has the one to use"));
+            return Some(format!("has the word `{word}`: docs/reference/glossary.md has the one to use"));
         }
     }
     let is_function = name.chars().all(|letter| !letter.is_uppercase());
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn every_replaced_word_is_in_the_glossary() {
-        let glossary = fs::read_to_string(root().join("docs/glossary.md")).unwrap();
+        let glossary = fs::read_to_string(root().join("docs/reference/glossary.md")).unwrap();
         let (_, table) = glossary.split_once("## Words that are not used").unwrap();
         let said: Vec<&str> = table.split(|letter: char| !letter.is_alphanumeric()).collect();
         for word in REPLACED {

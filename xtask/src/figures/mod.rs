@@ -331,7 +331,7 @@ mod tests {
         let refused = measured("echo 'error: no such metric' >&2; exit 2", LONG);
         assert_eq!(refused, (Some("no such metric".to_owned()), 0, false));
         let (other, ..) = measured("echo '{}'", LONG);
-        assert!(other.is_some_and(|why| why.contains("docs/perf.md")));
+        assert!(other.is_some_and(|why| why.contains("docs/reference/perf.md")));
     }
 
     #[test]

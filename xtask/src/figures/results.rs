@@ -27,7 +27,7 @@ fn head(runs: &[Kept]) -> String {
     let mut text =
         "# Results\n\n`cargo xtask figures` made this page ([how](README.md)), and no part of it is \
                     written by hand. The output of each run is in [`results/`](results), in the form that \
-                    [docs/perf.md](../docs/perf.md#for-programs) describes.\n\n"
+                    [docs/reference/perf.md](../docs/reference/perf.md#for-programs) describes.\n\n"
             .to_owned();
     for kind in distinct(runs.iter().map(|run| machine(&run.machine))) {
         text += &format!("- {kind}\n");

@@ -92,7 +92,7 @@ impl Kept {
     /// When the output has another format.
     pub(crate) fn take(&mut self, printed: &str) -> Result<(), Failed> {
         self.read_report(printed).map_err(|error| {
-            Failed::Because(format!("what it printed is not what docs/perf.md says: {error}"))
+            Failed::Because(format!("what it printed is not what docs/reference/perf.md says: {error}"))
         })
     }
 

@@ -3,7 +3,7 @@
 //!
 //! `debian.rs` gets packages, and `kernel.rs` and `initramfs.rs` make bootable files of them. `machine.rs` boots
 //! these. `init.sh` is the machine's first process. `table.rs` has its commands, and `setting.sh` their common
-//! beginning. `log.rs` reads its output. `docs/vm-test.md` describes all of it for people.
+//! beginning. `log.rs` reads its output. `docs/design/vm-test.md` describes all of it for people.
 
 mod debian;
 pub(crate) mod hot_path;

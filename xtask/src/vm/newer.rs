@@ -1,5 +1,5 @@
 //! A newer UCX than the distribution's, with RDMA, from a PyPI wheel. UCX's own wheels have no RDMA. nixl's have
-//! RDMA, and were built without UCX's assertions, one of which ends processes on Soft-RoCE (`docs/vm-test.md`).
+//! RDMA, and were built without UCX's assertions, one of which ends processes on Soft-RoCE (`docs/design/vm-test.md`).
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -8,7 +8,7 @@ over_ucx() { UCX_TLS=rc_v,ud_v,self UCX_NET_DEVICES=rxe0:1 UCX_IB_GID_INDEX=0 "$
 # Options of a target over a device. Its source opens its end of the link in seconds where the processors have other work,
 # in more than a target allows by default.
 PATIENT='--handshake-timeout 20s'
-# A program over the device, where UCX 1.13 may abort a process whose peer went away (docs/vm-test.md): then nothing is known of farjump.
+# A program over the device, where UCX 1.13 may abort a process whose peer went away (docs/design/vm-test.md): then nothing is known of farjump.
 unless_ucx_aborts() {
     status=0
     over_ucx "$@" >/tmp/printed 2>/tmp/said || status=$?

@@ -115,7 +115,7 @@ const ALONE: &[(&str, On, &str, u32)] = &[
         "conformance, ucx-put over the device",
         On::None,
         // Without the channels: UCX 1.13 aborts a process that has both endpoints of a link when one ends
-        // (docs/vm-test.md).
+        // (docs/design/vm-test.md).
         "export CONFORMANCE_PARTS=cached,always,in-place,local
          unless_ucx_aborts conformance ucx-put",
         600,

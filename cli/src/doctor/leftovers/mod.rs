@@ -1,7 +1,7 @@
 //! UCX's leftovers: the files of shared memory that processes over UCX leave in /dev/shm when they are killed.
 //!
 //! UCX makes such a file for each segment of memory, and removes it at the end of the process. Nothing removes those of
-//! a killed process. `docs/operations.md` states the proof that `doctor --clean` requires before it does.
+//! a killed process. `docs/guide/operations.md` states the proof that `doctor --clean` requires before it does.
 
 mod processes;
 

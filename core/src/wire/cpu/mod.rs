@@ -4,7 +4,7 @@
 //! exactly this CPU. A [`Cpu`] is what a process *claims*. A false claim harms the claimant alone: it gets
 //! code that it cannot run, or slower code than it could.
 //!
-//! The encoding (as in `docs/protocol.md`) is at most [`MAX_LEN`] bytes long, little-endian, and
+//! The encoding (as in `docs/reference/protocol.md`) is at most [`MAX_LEN`] bytes long, little-endian, and
 //! each CPU has one:
 //!
 //! | offset | bytes | what |

@@ -6,7 +6,7 @@
 //! a word that holds an address inside the image. There are no other sites: the builder refuses code that
 //! needs more.
 //!
-//! The bytes, all little-endian (as in `docs/protocol.md`):
+//! The bytes, all little-endian (as in `docs/reference/protocol.md`):
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
@@ -260,7 +260,7 @@ impl<'a> ImageView<'a> {
         self.bytes[field::ALIGN] & 15
     }
 
-    /// log2 of the alignment that the payload needs: 3 to 12, or 0 for the default rule (`docs/protocol.md`:
+    /// log2 of the alignment that the payload needs: 3 to 12, or 0 for the default rule (`docs/reference/protocol.md`:
     /// 64 bytes, or 8 where the payload shares a line with its header).
     #[inline]
     pub fn payload_align_log2(&self) -> u8 {

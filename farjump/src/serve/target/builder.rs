@@ -584,7 +584,7 @@ impl<'a> TargetBuilder<'a> {
     }
 
     /// The keys of sources, for a target at `tcp:HOST:PORT`, in a file with a line for each: 64 at most, each with a
-    /// name and optionally its own rights ([`TargetBuilder::rights`] otherwise; `docs/operations.md`). It takes
+    /// name and optionally its own rights ([`TargetBuilder::rights`] otherwise; `docs/guide/operations.md`). It takes
     /// precedence over [`TargetBuilder::key`]. If it holds one key alone, destinations at such addresses use it
     /// ([`TargetBuilder::peer_key`] otherwise). The target reads the file only if it listens at such an address.
     ///

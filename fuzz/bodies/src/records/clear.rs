@@ -1,4 +1,4 @@
-//! Clear records as in `docs/protocol.md`, written and read independently of the tested code.
+//! Clear records as in `docs/reference/protocol.md`, written and read independently of the tested code.
 
 use super::MAX_FRAME;
 

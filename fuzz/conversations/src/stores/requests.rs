@@ -1,4 +1,4 @@
-//! Requests to a store as bytes, and its replies (`docs/protocol.md`, `docs/handles-streams.md`).
+//! Requests to a store as bytes, and its replies (`docs/reference/protocol.md`, `docs/guide/handles-streams.md`).
 
 use farjump_fuzz::{fields, word};
 

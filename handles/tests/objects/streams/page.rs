@@ -1,4 +1,4 @@
-//! The calls of `docs/handles-streams.md`, which shows the lines of `calls`.
+//! The calls of `docs/guide/handles-streams.md`, which shows the lines of `calls`.
 
 use farjump_handles::{Client, Error, Handle};
 

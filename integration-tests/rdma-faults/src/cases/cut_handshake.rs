@@ -17,7 +17,7 @@ use crate::machine::Machine;
 use crate::source::{FOREVER, check_replies, link};
 use crate::target::Played;
 
-/// Length of the preamble, and of a message's head (`docs/protocol.md`).
+/// Length of the preamble, and of a message's head (`docs/reference/protocol.md`).
 const PREFIX: usize = 12;
 const HEAD: usize = 8;
 /// Time that a source waits for a silent target.
