@@ -1,53 +1,16 @@
 //! `perf`: measures farjump on this machine, beside its alternatives.
 //!
 //! A measurement has two processes, a source and a target, each on a processor of its own (`child`,
-//! `child_main`). Each case and each baseline has a role in both (`role`): farjump (`baselines::injection`)
+//! `child_main`). Each case and each baseline has a role in both (`role`): farjump (`crate::perf::experiments::baselines::injection`)
 //! and its alternatives (`baselines`). `run` goes through sizes and rounds, `report` shows the result, and
 //! `plot` draws it. With a target on another machine there is one process, and farjump is the only baseline
 //! (`remote_target`).
 
-mod baselines;
-mod bitcode;
-mod case;
-mod chase;
-mod checks;
-mod child;
-mod child_main;
-mod child_protocol;
-mod clock;
-mod counterpart;
-mod external_tool;
-mod first_call;
-mod ifuncs;
-mod image;
-mod liveness;
+mod experiments;
 mod machine;
-mod measurement;
-mod metric;
-mod network_namespaces;
 mod options;
-mod orders;
-mod payload_size;
-mod perftest;
-mod picture_file;
-mod place;
-mod plot;
-mod ports;
-mod progress;
-mod rdma_posts;
-mod remote_target;
+mod process;
 mod report;
-mod role;
-mod row;
-mod run;
-mod scaling;
-mod setting;
-mod shared_memory;
-mod statistics;
-mod tsi;
-mod ucx_perftest;
-mod wake_up;
-mod work;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -55,19 +18,19 @@ use std::os::fd::{AsFd, OwnedFd};
 use farjump_transports::make_with;
 use rustix::stdio::dup2_stdout;
 
+use crate::perf::experiments::run::Bench;
+use crate::perf::experiments::setting::Setting;
+use crate::perf::options::ifuncs::Libraries;
+pub use crate::perf::process::child_main::run as run_other;
+use crate::perf::report::metric::Metric;
+use crate::perf::report::picture_file::PictureFile;
 use crate::program::failure::Failure;
 use crate::program::output;
 use crate::program::signals;
 use crate::program::workspace::Stage;
-pub use child_main::run as run_other;
-use ifuncs::Libraries;
 use machine::Machine;
-use metric::Metric;
 pub use options::{Perf, PerfOther};
-use picture_file::PictureFile;
 use report::Report;
-use run::Bench;
-use setting::Setting;
 
 /// Measures, and shows the results; after a failure, the results before it and then its cause.
 ///
@@ -78,7 +41,7 @@ use setting::Setting;
 /// This process is the program `farjump`: it starts its own file again, as `farjump build` and
 /// `farjump perf-other`. The libraries that the command line names, of functions and of UCX, are loaded.
 pub unsafe fn run(arguments: &Perf) -> Result<(), Failure> {
-    let against = checks::references_of(arguments)?;
+    let against = crate::perf::experiments::checks::references_of(arguments)?;
     arguments.plot.as_ref().map_or(Ok(()), PictureFile::check)?;
     let aside = Aside::put()?;
     let transports = transports_of(arguments)?;
@@ -87,8 +50,8 @@ pub unsafe fn run(arguments: &Perf) -> Result<(), Failure> {
         None => machine::choose(arguments.cpus).map(|cpus| (cpus.map(|cpus| cpus.source), cpus))?,
     };
     let stage = Stage::set("perf")?;
-    let modes = checks::modes_of(arguments, &against);
-    place::draw_key(stage.folder(), &transports)?;
+    let modes = crate::perf::experiments::checks::modes_of(arguments, &against);
+    crate::perf::process::place::draw_key(stage.folder(), &transports)?;
     let libraries = Libraries::build(arguments, modes.len(), &stage)?;
     let machine = Machine::look(source, cpus.map(|cpus| cpus.target), arguments.peer.clone());
     let mut report = Report { machine, rounds: Vec::new(), rows: Vec::new() };
@@ -103,12 +66,17 @@ pub unsafe fn run(arguments: &Perf) -> Result<(), Failure> {
                 libraries: &libraries,
             };
             match arguments.metric {
-                Metric::Work if arguments.resident => {
-                    work::resident::run::run(&setting, &modes, &against, &mut report)
+                Metric::Work if arguments.resident => crate::perf::experiments::work::resident::run::run(
+                    &setting,
+                    &modes,
+                    &against,
+                    &mut report,
+                ),
+                Metric::Chase => {
+                    crate::perf::experiments::chase::run(&setting, &modes, &against, &mut report)
                 }
-                Metric::Chase => chase::run(&setting, &modes, &against, &mut report),
-                Metric::Scaling => scaling::run(&setting, &mut report),
-                Metric::Tsi => tsi::run(&setting, &mut report),
+                Metric::Scaling => crate::perf::experiments::scaling::run(&setting, &mut report),
+                Metric::Tsi => crate::perf::experiments::tsi::run(&setting, &mut report),
                 Metric::WakeUp | Metric::Idle => {
                     Bench::of_sleepers(&setting, modes, &against)?.measure(&mut report)
                 }
@@ -125,7 +93,8 @@ pub unsafe fn run(arguments: &Perf) -> Result<(), Failure> {
     // A run that failed at its start has nothing to draw, and its error says why.
     let plotted = match &arguments.plot {
         Some(plot) if ended.is_ok() || !report.rows.is_empty() => {
-            plot::draw(&report, arguments.rounds, plot.kind()).and_then(|picture| plot.write(&picture))
+            crate::perf::report::plot::draw(&report, arguments.rounds, plot.kind())
+                .and_then(|picture| plot.write(&picture))
         }
         _ => Ok(()),
     };
@@ -186,9 +155,9 @@ fn transports_of(arguments: &Perf) -> Result<Vec<String>, Failure> {
                 .iter()
                 .filter(|backend| backend.usable.is_ok())
                 .for_each(|backend| add(backend.name)),
-            place::TCP_CLEAR => {
-                farjump_transports::make(place::TCP).map_err(farjump::Error::from)?;
-                add(place::TCP_CLEAR);
+            crate::perf::process::place::TCP_CLEAR => {
+                farjump_transports::make(crate::perf::process::place::TCP).map_err(farjump::Error::from)?;
+                add(crate::perf::process::place::TCP_CLEAR);
             }
             name => add(make_with(name, arguments.ucx.options()).map_err(farjump::Error::from)?.name()),
         }

@@ -35,7 +35,13 @@ impl Placement {
     }
 
     /// Records the times of two fetches from an owner, one of few and one of many bytes, each as (bytes, seconds).
-    fn set_fetch_times(&self, py: Python<'_>, address: &str, short: (usize, f64), long: (usize, f64)) -> PyResult<()> {
+    fn set_fetch_times(
+        &self,
+        py: Python<'_>,
+        address: &str,
+        short: (usize, f64),
+        long: (usize, f64),
+    ) -> PyResult<()> {
         guarded(py, || {
             let micro = |(bytes, time): (usize, f64)| (bytes, time * 1e6);
             let latency_us = (short.1 * 1e6 / 2.0).max(0.0);

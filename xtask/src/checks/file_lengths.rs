@@ -16,7 +16,7 @@ const CODE: [&str; 5] = ["rs", "c", "h", "ld", "sh"];
 /// Most files of code in a folder of the product or of its tools. Tests, samples and headers are not among them.
 const MANY: usize = 16;
 /// Folders that have more, and how many: to become less.
-const FULL: [(&str, usize); 2] = [("benches/src/perf", 35), ("loader/src/builder", 32)];
+const FULL: [(&str, usize); 1] = [("loader/src/builder", 32)];
 
 /// Lists long files; never fails for a length. Fails for a folder of many files.
 pub(crate) fn check(interrupt: &Interrupt) -> Verdict {

@@ -26,7 +26,8 @@ const HEADERS: [(&str, &str); 5] = [
 ];
 
 /// The licences of farjump, and of the font in its program.
-const LICENCES: [&str; 3] = ["LICENSE-MIT", "LICENSE-APACHE", "benches/src/perf/plot/roboto-LICENSE.txt"];
+const LICENCES: [&str; 3] =
+    ["LICENSE-MIT", "LICENSE-APACHE", "benches/src/perf/report/plot/roboto-LICENSE.txt"];
 /// The program that compiles bitcode, and the folder where `bin/farjump` and `lib/libfarjump.so` look for it.
 const COMPILER: &str = "farjump_compiler";
 const COMPILER_FOLDER: &str = "libexec/farjump";
