@@ -10,6 +10,7 @@ mod images;
 mod inspect;
 mod large_model;
 mod link_library;
+mod linker_variable;
 mod other_compilers;
 mod platforms;
 mod refusals;

@@ -133,29 +133,7 @@ const CORE: &[&str] =
     &["--lib", "--test", "frame", "--test", "icache", "--test", "image", "--test", "signal"];
 /// The loader's tests, except those of the builder that do not need the platform. Those run on the machine that
 /// builds.
-const LOADER: &[&str] = &[
-    "--lib",
-    "--test",
-    "allocations",
-    "--test",
-    "arena",
-    "--test",
-    "build_own_linker",
-    "--test",
-    "debugger",
-    "--test",
-    "eviction",
-    "--test",
-    "landing_pads",
-    "--test",
-    "library",
-    "--test",
-    "sealed",
-    "--test",
-    "store",
-    "--test",
-    "wanted",
-];
+const LOADER: &[&str] = &["--lib", "--test", "allocations", "--test", "loading"];
 /// The tests of the system's doors.
 const OS: &[&str] = &["--lib", "--test", "descriptors"];
 /// Tests of the loader that the emulator does not let run on any platform.

@@ -1,12 +1,10 @@
 //! A full store: the images that it drops, keeps and refuses.
 
-mod code;
-
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use code::{image, static_counter, text};
+use crate::code::{image, static_counter, text};
 use farjump_core::image::{CodeId, ImageParts};
 use farjump_loader::{Arena, Capacity, LinkedImage, Need, Refused, Resolver, Store, code_id};
 use proptest::prelude::*;

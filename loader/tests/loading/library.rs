@@ -1,18 +1,17 @@
 //! Opening ifunc libraries, and files that only look like one.
 
-mod child;
-mod code;
-#[path = "library/in_memory.rs"]
 mod in_memory;
 
+use crate::child;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use code::{INCREMENT, foreign, image, native};
+use crate::code::{INCREMENT, foreign, image, native};
 use farjump_core::code::CodeError;
 use farjump_core::image::{ImageError, ImageParts, Machine, Platform};
+use farjump_fixtures::this_test;
 use farjump_loader::library::bundle::{Bundle, BundleError, BundleImage, SYMBOL, Sizes};
 use farjump_loader::{Error, FileKind, Library, Resolver, Store, code_id};
 use tempfile::TempDir;
@@ -328,7 +327,7 @@ fn a_library_that_is_dropped_is_unloaded() {
 
 #[test]
 fn a_bare_file_name_is_a_file_of_the_current_directory() {
-    let name = "a_bare_file_name_is_a_file_of_the_current_directory";
+    let name = this_test!();
     if child::is_child(name) {
         let library = Library::open("libsum.so").unwrap();
         assert_eq!(library.path(), Path::new("./libsum.so"));
@@ -501,7 +500,7 @@ fn a_library_the_dynamic_linker_refuses_fails_with_its_message() {
 #[test]
 fn a_rebuilt_library_loads_anew_while_the_old_is_open() {
     // Other tests load libraries of this name.
-    if !child::is_alone("a_rebuilt_library_loads_anew_while_the_old_is_open") {
+    if !child::is_alone(this_test!()) {
         return;
     }
     let directory = tempfile::tempdir().unwrap();

@@ -1,13 +1,11 @@
 //! Wanted libraries: opened only for images that need them, and only if the target lists them. Each test searches this
 //! process's mappings for its own library, which belongs to the C library and which nothing else here loads.
 
-mod code;
-
 use std::ffi::c_void;
 use std::fs;
 use std::sync::Arc;
 
-use code::{reporter, text};
+use crate::code::{reporter, text};
 use farjump_core::image::{ImageError, ImageParts, ImageView, Import, Place};
 use farjump_loader::{Arena, Error, Exports, InPlace, LinkedImage, Refused, Resolver, Store, code_id};
 use farjump_os::cpu::detected;

@@ -1,19 +1,18 @@
 //! The memory of injected code, as seen by the rest of the process and by other processes.
 
-mod child;
-mod code;
-
+use crate::child;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use code::{
+use crate::code::{
     COUNT_UNTIL_STOPPED, DECREMENT, INCREMENT, TRAP, TRAP_SIGNAL, WRITE_ITSELF, image, importing,
     static_counter, text,
 };
 use farjump_core::image::{ImageParts, ImageView, PlaceError, SPAN_DISTANCE};
+use farjump_fixtures::this_test;
 use farjump_loader::{Arena, Error, LinkedImage, Refused, Resolver, Store, code_id};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -98,7 +97,7 @@ fn no_page_is_writable_and_executable_while_code_runs() {
 
 #[test]
 fn code_cannot_write_its_own_got() {
-    let name = "code_cannot_write_its_own_got";
+    let name = this_test!();
     if child::is_child(name) {
         let mut store = Store::new(Arena::new(64 * 1024).unwrap());
         let linked = insert(&mut store, &image(&WRITE_ITSELF));
@@ -131,7 +130,7 @@ fn code_that_was_freed_and_all_that_never_was_code_is_traps() {
 
 #[test]
 fn calling_code_that_was_freed_ends_the_process_at_once() {
-    let name = "calling_code_that_was_freed_ends_the_process_at_once";
+    let name = this_test!();
     if child::is_child(name) {
         let mut store = Store::new(Arena::new(64 * 1024).unwrap());
         let bytes = image(&INCREMENT);
@@ -186,7 +185,7 @@ fn count(linked: &LinkedImage) -> u64 {
 #[test]
 fn a_forked_child_copies_code_and_statics_and_places_nothing() {
     // A thread that forks keeps the memory of all arenas of its process until the child has its copy.
-    if !child::is_alone("a_forked_child_copies_code_and_statics_and_places_nothing") {
+    if !child::is_alone(this_test!()) {
         return;
     }
     let arena = Arena::new(64 * 1024).unwrap();
@@ -291,7 +290,7 @@ fn a_fork_leaves_the_parent_what_it_had() {
 
 #[test]
 fn where_memory_may_not_become_executable_the_error_says_so() {
-    let name = "where_memory_may_not_become_executable_the_error_says_so";
+    let name = this_test!();
     // linux/prctl.h
     const PR_SET_MDWE: i32 = 65;
     const PR_MDWE_REFUSE_EXEC_GAIN: libc::c_ulong = 1;
@@ -324,7 +323,7 @@ fn where_memory_may_not_become_executable_the_error_says_so() {
 
 #[test]
 fn where_there_is_no_memory_the_error_says_so() {
-    let name = "where_there_is_no_memory_the_error_says_so";
+    let name = this_test!();
     if child::is_child(name) {
         let limit = libc::rlimit { rlim_cur: 1 << 30, rlim_max: 1 << 30 };
         // SAFETY: takes memory from this process, which exists for that.
@@ -342,7 +341,7 @@ fn where_there_is_no_memory_the_error_says_so() {
 
 #[test]
 fn the_advised_limit_is_above_the_current_one() {
-    if !child::is_alone("the_advised_limit_is_above_the_current_one") {
+    if !child::is_alone(this_test!()) {
         return;
     }
     // In KiB.
@@ -376,7 +375,7 @@ fn lengths_that_no_arena_can_have_are_refused() {
 
 #[test]
 fn an_arena_that_is_dropped_gives_its_memory_back() {
-    if !child::is_alone("an_arena_that_is_dropped_gives_its_memory_back") {
+    if !child::is_alone(this_test!()) {
         return;
     }
     let arena = Arena::new(64 * 1024).unwrap();
@@ -402,7 +401,7 @@ fn faults() -> i64 {
 fn placing_and_running_waits_for_no_page() {
     const IMAGES: usize = 200;
     // After a fork by another thread, each first write to a page of statics would be a fault.
-    if !child::is_alone("placing_and_running_waits_for_no_page") {
+    if !child::is_alone(this_test!()) {
         return;
     }
     let arena = Arena::new(IMAGES * 8192).unwrap();

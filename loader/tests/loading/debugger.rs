@@ -1,18 +1,14 @@
 //! Linked code as debuggers see it: memory that ptrace(2) can write, and GDB's JIT interface.
 
-#![cfg(feature = "build")]
-
-mod code;
-mod fixture;
-
+use crate::code;
 use std::fs;
 use std::sync::Arc;
 
-use code::{DECREMENT, INCREMENT, image, importing, text};
+use crate::code::{DECREMENT, INCREMENT, image, importing, text};
+use crate::fixture::Fixture;
 use farjump_core::image::{ImageParts, ImageView, SPAN_DISTANCE};
 use farjump_loader::builder::{Options, build};
 use farjump_loader::{Arena, Error, LinkedImage, Resolver, Store, Symbols, code_id};
-use fixture::Fixture;
 use object::read::elf::{ElfFile64, SectionHeader, Sym};
 use object::{LittleEndian, elf};
 

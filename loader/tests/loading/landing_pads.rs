@@ -1,14 +1,10 @@
 //! Code with landing pads, where the processor checks them (BTI of aarch64).
 
-#![cfg(target_arch = "aarch64")]
-
-mod child;
-mod code;
-
+use crate::child;
 use std::mem;
 use std::ptr;
 
-use code::{INCREMENT, image, text};
+use crate::code::{INCREMENT, image, text};
 use farjump_core::image::{ImageParts, ImageView};
 use farjump_fixtures::helper_process::{role, test_in_role};
 use farjump_fixtures::this_test;

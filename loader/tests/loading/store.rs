@@ -1,11 +1,9 @@
 //! Placing images, running them, and refusing invalid ones.
 
-mod code;
-
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use code::{
+use crate::code::{
     DECREMENT, INCREMENT, foreign, image, importing, native, relative, reporter, static_counter,
     static_reader, text,
 };

@@ -7,8 +7,8 @@ use farjump_core::bitcode::BitcodeParts;
 use farjump_core::code::CodeKind;
 use farjump_loader::{Error, Library, code_id};
 
-use super::code::{INCREMENT, image, native};
 use super::{INIT, MAIN, SHRINK, good, init, make};
+use crate::code::{INCREMENT, image, native};
 
 fn load_bytes(name: Option<&str>, bytes: &[u8]) -> Result<Library, Error> {
     // SAFETY: the libraries of these tests meet the conditions; other bytes do not load.

@@ -1,17 +1,14 @@
 //! farjump's own linker: images of all kinds of objects run on their machine, and a refusal names the object and the
 //! symbol.
 
-#![cfg(feature = "build")]
-
-mod fixture;
-
+use crate::fixture;
 use std::ffi::c_void;
 use std::path::PathBuf;
 
+use crate::fixture::{CLANG, Fixture, Target, imports};
 use farjump_core::image::ImageView;
 use farjump_loader::builder::{BuildReport, OWN, Options, build};
 use farjump_tools::all_work;
-use fixture::{CLANG, Fixture, Target, imports};
 
 /// Tables of addresses, a switch, numbers of floating point, functions of both languages, and variables of all kinds.
 const MAIN: &str = r#"
