@@ -5,7 +5,6 @@
 //! | mark | meaning |
 //! |---|---|
 //! | `<!-- needs: WORD, … -->` | the block runs where these are: a program, a file (`/…`), a transport, `example NAME` or `module NAME` |
-//! | `<!-- before: COMMANDS -->` | what runs before the block |
 //! | `<!-- saved as: FILE -->` | the block is written to a file for the commands below it |
 //! | `<!-- options: REASON -->` | farjump reads each command's options and does not carry it out |
 //! | `<!-- not run: REASON -->` | nothing of the block is tested |

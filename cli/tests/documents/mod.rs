@@ -113,10 +113,6 @@ fn run(document: &str) {
             continue;
         }
         let session = session.get_or_insert_with(Session::new);
-        if let Some(commands) = block.mark("before") {
-            let (said, status) = session.run(commands);
-            assert_eq!(status, 0, "before {}: {said:#?}", block.place());
-        }
         let why_read_only = block.mark("options");
         for (command, shown) in block.commands() {
             let (typed, shown) = match why_read_only {

@@ -25,15 +25,17 @@ jobs=$(jobs -p)
 [ -z "$jobs" ] || { kill $jobs; wait $jobs || :; }
 "#;
 
-/// The program that stands for `cargo` in a session: building in each clone would take minutes. Programs and examples
-/// were built with this test; the rest is cargo's, in the repository.
+/// The program that stands for `cargo` in a session: building in each clone would take minutes. Programs, examples and
+/// modules were built with this test; the rest is cargo's, in the repository.
 const CARGO: &str = r#"#!/bin/sh
 set -e
 case "$*" in
 "run -p farjump --example "*) exec "$EXAMPLES/$5" ;;
 "xtask "*" --help" | "xtask --help") cd "$REPOSITORY" && exec "$CARGO" "$@" ;;
+# Nothing is built beside tests.
+"xtask install --kv --prefix "*)
+    mkdir -p "$5/lib" && ln -sf "$MODULES/libfarjump_kv.so" "$5/lib/farjump-kv.so" ;;
 "xtask install --prefix "*)
-    # Nothing is built beside tests.
     cd "$REPOSITORY" && exec "$CARGO" xtask install --prefix "$4" --archive "$ARCHIVE" >/dev/null 2>&1 ;;
 *) echo "a session has no cargo $*"; exit 1 ;;
 esac
