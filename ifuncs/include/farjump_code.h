@@ -1,18 +1,18 @@
-/* farjump_code.h - for injected functions that make code: bitcode for farjump_make (farjump_ifunc.h), of text in
+/* farjump_code.h - for injected functions that make code: bitcode for farjump_make (farjump_ifunc.h) from text in
  * LLVM's assembly language (https://llvm.org/docs/LangRef.html).
  *
- * The text need not name a machine: it is compiled for the one on which the target runs, which has to take bitcode
- * (farjump serve --bitcode). It defines `void @NAME_main(ptr, i64, ptr)`, and declares what it calls of the target's. */
+ * The text need not name a machine: the target compiles it for its own. The target has to take bitcode (farjump serve
+ * --bitcode). The text defines `void @NAME_main(ptr, i64, ptr)`, and declares the target's symbols that it uses. */
 #ifndef FARJUMP_CODE_H
 #define FARJUMP_CODE_H
 
 #include "farjump_ifunc.h"
 
-/* Bytes of bitcode around a text of len bytes, and a name of name_len. */
+/* Length of the bitcode for a text of len bytes and a name of name_len bytes. */
 #define FARJUMP_TEXT_CODE_SIZE(name_len, len) (24 + (size_t)(name_len) + (size_t)(len))
 
-/* Writes bitcode for NAME, `name` of name_len bytes, with this text of len bytes, to code, which has
- * FARJUMP_TEXT_CODE_SIZE bytes of space. Returns its length, or 0 for a machine that is not known. */
+/* Writes the bitcode of the function `name`, of name_len bytes, with a text of len bytes, to code. There must be
+ * FARJUMP_TEXT_CODE_SIZE bytes of space. Returns the length of the bitcode, or 0 on an unknown machine. */
 static inline size_t farjump_text_code(uint8_t *code, const char *name, size_t name_len, const char *text, size_t len)
 {
 #if defined(__x86_64__)

@@ -70,50 +70,50 @@ int farjump_reply(const void *bytes, size_t len);
  * again. Returns NULL for another alignment, or if there is no memory. */
 void *farjump_private_copy(const void *bytes, size_t len, size_t align);
 
-/* Sends this call on to another target: injects the running function, with this payload unchanged (the
- * payload routines do not run again), into the target that this one knows as `peer` (peer_len bytes, no zero
- * needed; see Target::set_destination, farjump serve --destination). A call may do so several times, to several
- * destinations. Name and payload are copied, and the messages are sent when NAME_main returns, but not if it
- * panics.
+/* Forwards this call: injects the running function into the target that this one knows as the destination `peer`
+ * (peer_len bytes, no zero needed; see Target::set_destination, farjump serve --destination). The payload is sent
+ * unchanged: the payload routines do not run again. A call may do so several times, to several destinations. Name
+ * and payload are copied, and the messages are sent when NAME_main returns, but not if it panics.
  *
- * What the call has replied itself, and the replies to what it sent on, are together the reply to this call:
- * its own bytes first, the others as they come, each as a whole. A one-way call has none. Outcomes do not come
- * back to NAME_main. If calls are lost on their way, the source gets the others' replies, the number of the lost
- * ones, and the reason of the first.
+ * The reply to this call is its own bytes, and then the replies to its forwards. These follow in the order of their
+ * arrival, each as a whole. A one-way call has no reply. Outcomes do not come back to NAME_main. If forwarded calls
+ * are lost, the source gets the others' replies, the number of lost calls, and the reason of the first loss.
  *
  * Returns 0 if the message will be sent. Otherwise returns one of the numbers below, and nothing is sent: NAME_main
  * may reply, panic, try another destination, or try later (farjump_again). Never waits. */
 int farjump_forward(const char *peer, size_t peer_len, const void *payload, size_t payload_size);
 
-/* Runs this function again on this target, with this payload, after other calls had their turn. Everything else is
- * as for farjump_forward. Returns FARJUMP_UNKNOWN_PEER where code runs without a target. */
+/* Runs this function again on this target, with this payload, after other calls have had their turn. Everything else
+ * is as for farjump_forward. Returns FARJUMP_UNKNOWN_PEER where code runs without a target. */
 int farjump_again(const void *payload, size_t payload_size);
 
 /* Code that makes code. The target has to allow it (TargetBuilder::allow_making, farjump serve --allow-making).
  *
- * farjump_make hands the target code that NAME_main has made: an image, such as a template with other constants, or
- * bitcode, such as farjump_code.h makes of text. It is copied. Its id of 16 bytes, the hash of its bytes, is written to id.
+ * farjump_make gives the target code that NAME_main has made: an image, such as a template with other constants, or
+ * bitcode, such as farjump_code.h makes from text. It is copied. Its id of 16 bytes, the hash of its bytes, is written
+ * to id.
  *
- * farjump_inject sends the code with that id a message, to a destination as farjump_forward does, or here as
- * farjump_again does if peer_len is 0. The code is placed, or compiled, when NAME_main has returned, with the checks for
- * code that comes from a source. If that fails, the message is lost, and the source gets the reason. Code stays in the
- * target's store as other code does; it may also be code that another call has made or brought. */
+ * farjump_inject injects the code with that id: into a destination as farjump_forward does, or, if peer_len is 0, into
+ * this target as farjump_again does. The code is placed or compiled when NAME_main has returned, with the checks for
+ * code from a source. If that fails, the message is lost, and the source gets the reason. The code stays in the
+ * target's store like other code. It may also be code that another call has made or brought. */
 int farjump_make(const void *code, size_t len, uint8_t id[16]);
 int farjump_inject(const uint8_t id[16], const char *peer, size_t peer_len, const void *payload, size_t payload_size);
 
 /* Objects of the target's store (farjump serve --objects, farjump_handles::Store).
  *
- * farjump_object writes where the object of a handle lies to *data, and its length to *size. The bytes are read-only, start
- * at a multiple of 64, and stay until the call ends, whoever evicts the object.
+ * farjump_object writes the address of a handle's object to *data, and its length to *size. The bytes are read-only, and
+ * start at a multiple of 64. They stay until the call ends, even if the object is evicted.
  *
- * farjump_new_object makes an object of len bytes and writes where it lies to *data, for NAME_main to fill it before it
- * returns. The memory is not zeroed. The object exists from then on, unless the call panics, and its handle is appended to
- * the reply; if there are several, in the order in which they were made.
+ * farjump_new_object makes an object of len bytes, and writes its address to *data. NAME_main fills it before it returns.
+ * The memory is not zeroed. The object exists from the return on, unless the call panics. Its handle is appended to the
+ * reply. Several handles are in the order in which their objects were made.
  *
- * Both return 0, or one of the numbers below. Neither waits. A store may have written an object to its file: that of a call by
- * its handle (farjump_open_at) comes back before NAME_main starts. For any other, and for memory that the file has to make,
- * they return FARJUMP_SPILLED at once, while the store reads or writes. NAME_main then calls farjump_again() with its payload,
- * and returns before it has replied or made anything: it runs again when the store has read or written, as often as it takes. */
+ * Both return 0, or one of the numbers below. Neither waits. A store may have written an object to its file. The object of a
+ * call by its handle (farjump_open_at) is read back before NAME_main starts. For any other object, and for memory that is
+ * freed by writing to the file, they return FARJUMP_SPILLED at once, while the store reads or writes. NAME_main then calls
+ * farjump_again() with its payload, and returns before it has replied or made anything. It runs again when the store has read
+ * or written, as often as necessary. */
 int farjump_object(const void *handle, size_t handle_len, const void **data, size_t *size);
 int farjump_new_object(size_t len, void **data);
 
@@ -130,8 +130,8 @@ int farjump_new_object(size_t len, void **data);
 #define FARJUMP_TOO_LARGE (-2)    /* the payload is too long for a frame to that destination */
 #define FARJUMP_BUSY (-3)         /* 1024 calls, or as many bytes as the target allows, are under way there */
 #define FARJUMP_TOO_OFTEN (-4)    /* this call has sent as many messages as the target allows */
-#define FARJUMP_TOO_FAR (-5)      /* it has gone on as often as the target allows; the source is told */
-#define FARJUMP_NOT_ALLOWED (-6)  /* the target lets no function make code */
+#define FARJUMP_TOO_FAR (-5)      /* it has made as many hops as the target allows; the source gets the reason */
+#define FARJUMP_NOT_ALLOWED (-6)  /* the target allows no function to make code */
 
 /* Ends this call. The source's wait fails with the message (len bytes of UTF-8, no zero needed; copied), and
  * the target continues. Does not return. Resources that NAME_main holds are not released. */
@@ -175,9 +175,9 @@ struct farjump_data {
         return 0;                                                                                                     \
     }
 
-/* Before a function: the compiler may use vectors in its loops, although code is made small (farjump build has -Os). For
- * functions that pass over much data; others only become longer. Clang uses vectors by itself. A sum of floating-point
- * numbers needs partial sums besides, or -ffast-math (docs/guide/writing-ifuncs.md).
+/* Lets the compiler use vectors in the loops of the function that follows, although farjump build makes code small (-Os).
+ * It is for functions that pass over much data. Others only become longer. Clang uses vectors by itself. A sum of
+ * floating-point numbers also needs partial sums, or -ffast-math (docs/guide/writing-ifuncs.md).
  *
  *     FARJUMP_VECTORS FARJUMP_IFUNC void nearest_main(void *payload, size_t payload_size, void *target_args) */
 #if defined(__GNUC__) && !defined(__clang__)

@@ -1,4 +1,4 @@
-/* echo - replies with the payload, as it was found. */
+/* echo - replies with the unchanged payload. */
 #include <farjump_ifunc.h>
 
 FARJUMP_COPY_ARGS(echo)

@@ -1,5 +1,5 @@
 /* fill - replies bytes of a stream's pattern, in pieces of uneven length. The payload is three words: the
- * length, and seed and number of the frame with that pattern. */
+ * length, and the seed and the number of the frame with that pattern. */
 #include <farjump_ifunc.h>
 
 #include "pattern.h"

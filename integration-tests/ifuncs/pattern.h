@@ -1,6 +1,6 @@
 /* The bytes that streams of frames carry, as src/conformance/pattern.rs has them: word `index` of frame
  * `number` of stream `seed`. Neighbours, frames and streams have nothing in common, so misplaced bytes
- * show. */
+ * are detected. */
 #include <stdint.h>
 
 static inline uint64_t pattern_word(uint64_t seed, uint64_t number, uint64_t index)

@@ -1,5 +1,5 @@
 /* witness - panics unless it is called with consecutive numbers from 0, each with exactly its bytes. The
- * payload is number, seed, and the pattern from word 2 on; *(uint64_t *)target_args is the number that is due. */
+ * payload is number, seed, and the pattern from word 2 on. *(uint64_t *)target_args is the expected number. */
 #include <farjump_ifunc.h>
 
 #include "pattern.h"

@@ -42,7 +42,7 @@ def main() -> int:
 
 
 def plan(options, link, echo, pid):
-    """The cases and their bounds."""
+    """Returns the cases and their bounds."""
     rust = common.Case("call from Rust", lambda: from_rust(options, pid))
     python = common.Case("Link.call", lambda: in_turn(options, link, echo))
 
@@ -61,20 +61,20 @@ def plan(options, link, echo, pid):
 
 
 def from_rust(options, pid) -> float:
-    """A round trip from Rust to another process."""
+    """Measures a round trip from Rust to another process."""
     places = common.chosen_processors(options)
     where = ["--cpus", ",".join(map(str, places)) if places else "any"]
     command = [options.program, "perf", "latency", "--sizes", "0", "--rounds", "1", "--json", *where]
-    # Its two processes take the places of this one, which sleeps meanwhile, and of the target.
+    # Its two processes run on the processors of this one, which sleeps meanwhile, and of the target.
     with common.paused(pid):
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=True)
     rows = [row for row in json.loads(done.stdout)["rows"] if row["subject"] == "farjump"]
-    # Half a round trip, in microseconds.
+    # The median is half a round trip, in microseconds.
     return rows[0]["median"] * 2 * 1e3
 
 
 def in_turn(options, link, echo) -> float:
-    """Calls one after another: the median over parts of the round."""
+    """Measures calls one after another, and returns the median over parts of the round."""
     parts = []
     for _ in range(20):
         begun = perf_counter_ns()
@@ -85,7 +85,7 @@ def in_turn(options, link, echo) -> float:
 
 
 async def flights(count: int, fly, link, echo) -> float:
-    """The median time of `count` flights, for each call."""
+    """Returns the median time of `count` flights, for each call."""
     times = []
     for _ in range(count):
         begun = perf_counter_ns()

@@ -29,7 +29,7 @@ WATCHDOG = 1800
 
 @dataclass
 class Case:
-    """Something that is measured. `run` measures it once, and returns nanoseconds for one operation."""
+    """One measured thing. `run` measures it once, and returns nanoseconds for one operation."""
 
     name: str
     run: Callable[[], float]
@@ -51,7 +51,7 @@ class Bound:
 
     @property
     def excess(self) -> float:
-        """Median over the rounds of the figure divided by its limit. It holds up to 1."""
+        """Median over the rounds of the figure divided by its limit. The bound holds up to 1."""
         rounds = zip(self.case.figures, self.reference.figures, strict=True)
         return statistics.median(figure / (self.times * other + self.plus) for figure, other in rounds)
 
@@ -62,7 +62,7 @@ class Bound:
 
 
 def parser(description: str) -> argparse.ArgumentParser:
-    """The options of all measurements."""
+    """Returns a parser with the options of all measurements."""
     options = argparse.ArgumentParser(description=description, allow_abbrev=False)
     options.add_argument("--program", default="farjump", help="the program farjump [default: that in PATH]")
     options.add_argument("--rounds", type=positive, default=9, metavar="N", help="rounds over all cases [default: 9]")
@@ -91,7 +91,7 @@ def processors(text: str) -> list[int]:
 
 
 def chosen_processors(options: argparse.Namespace) -> list[int]:
-    """The processors of this process and of the target; none if the system chooses."""
+    """Returns the processors of this process and of the target; none if the system chooses."""
     if options.cpus is not None:
         return options.cpus
     allowed = sorted(ALLOWED)
@@ -100,7 +100,7 @@ def chosen_processors(options: argparse.Namespace) -> list[int]:
 
 @contextlib.contextmanager
 def target(options: argparse.Namespace, *arguments: str, spins: bool = True) -> Iterator[tuple[str, int]]:
-    """Serves a target, and gives its address and its pid. Places this process and the target on their processors."""
+    """Serves a target, and yields its address and its pid. Places this process and the target on their processors."""
     places = chosen_processors(options)
     with tempfile.TemporaryDirectory(prefix="farjump-bench-") as folder:
         address = f"unix:{folder}/target"
@@ -126,7 +126,7 @@ def target(options: argparse.Namespace, *arguments: str, spins: bool = True) -> 
 
 @contextlib.contextmanager
 def paused(pid: int) -> Iterator[None]:
-    """Stops a target, and lets children of this process run everywhere: they measure on the same processors."""
+    """Stops a target, and lets children of this process run on all processors: they measure on the same two."""
     place = os.sched_getaffinity(0)
     os.kill(pid, signal.SIGSTOP)
     os.sched_setaffinity(0, ALLOWED)
@@ -161,7 +161,7 @@ def built(options: argparse.Namespace, source: str) -> Iterator[farjump.Library]
 
 
 def measure(cases: list[Case], rounds: int) -> None:
-    """Runs each case once in each round, and once before that does not count."""
+    """Runs each case once in each round, after one round that does not count."""
     for number in range(rounds + 1):
         for case in cases:
             figure = case.run()
@@ -170,7 +170,7 @@ def measure(cases: list[Case], rounds: int) -> None:
 
 
 def report(options: argparse.Namespace, cases: list[Case], bounds: list[Bound]) -> int:
-    """Prints what was measured. Returns the exit status: 1 if a bound does not hold."""
+    """Prints the figures. Returns the exit status: 1 if a bound does not hold."""
     exceeded = [bound for bound in bounds if bound.excess > 1]
     if options.json:
         rows = [{"name": case.name, "median_ns": case.median, "rounds_ns": case.figures} for case in cases]
@@ -205,7 +205,7 @@ def table(rows: list[tuple[str, ...]]) -> None:
 
 
 def machine(options: argparse.Namespace) -> dict[str, str]:
-    """What the figures depend on."""
+    """Returns the conditions on which the figures depend."""
     places = chosen_processors(options)
     return {
         "python": platform.python_version(),

@@ -1,11 +1,11 @@
-"""Objects beside what people use: get, put, proxies, and functions at the data.
+"""Objects beside common alternatives: get, put, proxies, and functions at the data.
 
     python python/benches/store.py --program target/release/farjump
 
-The owner is `farjump serve --objects` in a process of its own, on the same machine. Beside it: files in /dev/shm by
+The owner is `farjump serve --objects` in a process of its own, on the same machine. The baselines are files in /dev/shm by
 ProxyStore's file connector (needs `proxystore`), a Redis server over a Unix socket (needs `redis-server` and `redis`),
-`multiprocessing.shared_memory`, and plain memory. What is not installed is left out, and named. Needs NumPy; the functions
-at the data need Numba.
+`multiprocessing.shared_memory`, and plain memory. A baseline that is not installed is left out, and
+named. Needs NumPy. The functions at the data need Numba.
 """
 
 import contextlib
@@ -60,7 +60,7 @@ def main() -> int:
 
 
 class World:
-    """What is measured, as far as it is there."""
+    """The measured stores and servers, as far as they are installed."""
 
     def __init__(self, options, stack, address, folder):
         self.options, self.stack, self.address, self.folder = options, stack, address, folder
@@ -77,7 +77,7 @@ class World:
         return False
 
     def started_redis(self):
-        """A client of a Redis server over a Unix socket; None if there is none."""
+        """Starts a Redis server, and returns a client over a Unix socket; None if there is no server."""
         program = shutil.which("redis-server")
         if program is None or not self.has("redis", "Redis"):
             self.missing.append("Redis: there is no redis-server")
@@ -103,7 +103,7 @@ class World:
 
 
 def timed(count: int, operation: Callable[[], object]) -> float:
-    """Nanoseconds for one operation: the median of `count`."""
+    """Returns the nanoseconds for one operation: the median of `count`."""
     times = []
     for _ in range(count):
         begun = perf_counter_ns()
@@ -137,7 +137,7 @@ def bytes_plan(world):
     bounds = [
         common.Bound(get_small, empty, plus=1000), common.Bound(get_large, empty, plus=2000), common.Bound(read, mapped, times=1.3),
     ]
-    # Memory as much used: the same MiB of this process's, again and again.
+    # Memory in similar use: one MiB of this process, again and again.
     into = memoryview(bytearray(LARGE))
 
     def copy():
@@ -156,7 +156,7 @@ def bytes_plan(world):
         return statistics.median(times)
 
     def first_puts():
-        """Objects in memory that was never used: none is evicted before all are put."""
+        """Puts objects in memory that was never used: evicts none before all are put."""
         handles, times = [], []
         for _ in range(16):
             begun = perf_counter_ns()
@@ -286,14 +286,14 @@ def places_plan(world):
 
     expected = len(rows) // 2
     handle = farjump.put_array(world.store, rows)
-    # Each runs once before: it is compiled.
+    # Each runs once before, to be compiled.
     assert farjump.at(handle, nearest, query) == nearest(rows, query) == expected
 
     def there():
         assert farjump.at(handle, nearest, query) == expected
 
     def first_touched():
-        """Our own get, in a process that has not mapped the memory yet: in a client of its own."""
+        """Gets the array by a client of its own, which has not mapped the memory yet."""
         with farjump.Store(world.address) as store:
             begun = perf_counter_ns()
             assert nearest(farjump.get_array(store, handle), query) == expected
@@ -348,7 +348,7 @@ class Better:
 
 
 def here_and_there(world, cases, bounds, handle, function, query, length):
-    """One length at either place, and where it is chosen."""
+    """Adds cases of one length: at either place, and at the chosen one."""
     count = 300 if length <= 1 << 20 else 12
 
     def case(place):

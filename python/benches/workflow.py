@@ -2,7 +2,7 @@
 
     python python/benches/workflow.py --program target/release/farjump --plot workflow.svg
 
-Each task gets an array, reads one item of each page, and returns a number; as in ProxyStore's paper, tasks do nothing else.
+Each task gets an array, reads one item of each page, and returns a number. Tasks do nothing else, as in ProxyStore's paper.
 The processes are those of `concurrent.futures`, and of Dask if that is installed. `--plot` needs matplotlib.
 """
 
@@ -75,7 +75,7 @@ def sizes(text: str) -> list[int]:
 
 
 def executors(stack: contextlib.ExitStack, folder: str) -> Iterator[tuple[str, Callable[[list[Any]], list[float]]]]:
-    """What runs tasks in two other processes: its name, and a call that runs some and returns their results."""
+    """Yields executors with two other processes: the name, and a call that runs tasks and returns their results."""
     context = multiprocessing.get_context("spawn")
     pool = stack.enter_context(ProcessPoolExecutor(2, mp_context=context))
     yield "concurrent.futures", lambda data: list(pool.map(task, data))
@@ -85,8 +85,8 @@ def executors(stack: contextlib.ExitStack, folder: str) -> Iterator[tuple[str, C
     import dask
     from distributed import Client, LocalCluster
 
-    # The scheduler runs in this process. `submit` resolves proxies here, and the scheduler logs its last messages: it would
-    # keep the objects of evicted proxies.
+    # The scheduler runs in this process. `submit` resolves proxies here. A log of the scheduler's last messages would keep the
+    # objects of evicted proxies.
     stack.enter_context(dask.config.set({"distributed.admin.low-level-log-length": 0}))
     cluster = stack.enter_context(LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, local_directory=folder))
     client = stack.enter_context(Client(cluster))
@@ -94,7 +94,7 @@ def executors(stack: contextlib.ExitStack, folder: str) -> Iterator[tuple[str, C
 
 
 def measured(options, executor, run, ways, size) -> list[dict[str, Any]]:
-    """The time of a task of this size by each way, in interleaved rounds; the first round does not count."""
+    """Returns the time of a task of this size by each method, in interleaved rounds. The first round does not count."""
     times: dict[str, list[float]] = {way: [] for way in ways}
     count = max(1, min(options.tasks, 400_000_000 // size))
     for number in range(options.rounds + 1):
@@ -119,7 +119,7 @@ def measured(options, executor, run, ways, size) -> list[dict[str, Any]]:
 
 
 def evict(passed: list[Any]) -> None:
-    """Gives the memory of the objects back."""
+    """Frees the memory of the objects."""
     from proxystore.proxy import Proxy, get_factory
 
     for one in passed:
@@ -141,7 +141,7 @@ def report(options, rows) -> None:
 
 
 def plot(path: str, rows: list[dict[str, Any]]) -> None:
-    """Draws a panel for each executor, with a line for each way."""
+    """Draws a panel for each executor, with a line for each method."""
     os.environ.setdefault("MPLBACKEND", "Agg")
     from matplotlib import pyplot
 

@@ -1,7 +1,7 @@
-"""Calls everything of the package with everything, in a process of its own: test_everything.py starts it.
+"""Calls every callable of the package with all kinds of values, in a process of its own: test_everything.py starts it.
 
 Arguments: the address of a target, a folder for sockets, and `plain`, or `loop` for the same in an event loop. Callables
-are found by introspection; objects of the package that calls return are used, too. Prints the callables that it called.
+are found by introspection. Objects of the package that calls return are used too. Prints the callables that it called.
 """
 
 import array
@@ -38,7 +38,7 @@ class Stuck(BaseException):
 
 
 class Raising:
-    """Raises whatever is asked of it."""
+    """A value whose every operation raises."""
 
     def fails(self, *_):
         raise ZeroDivisionError("it always fails")
@@ -48,7 +48,7 @@ class Raising:
 
 
 class Lying:
-    """Is of no use for what it seems to be."""
+    """A value whose operations return invalid results."""
 
     __index__ = lambda self: 1 << 70
     __len__ = lambda self: sys.maxsize
@@ -59,7 +59,7 @@ class Lying:
 
 
 class Closing:
-    """Closes a link while its bytes are asked for."""
+    """A value that closes a link while its bytes are read."""
 
     def __init__(self, link):
         self.link = link
@@ -72,7 +72,7 @@ class Closing:
 
 
 def values(address, folder):
-    """Values that something may stumble over."""
+    """Returns values that may reveal a fault."""
     released = memoryview(bytearray(8))
     released.release()
     numbers = (0, -1, 1, 2**31, 2**32, 2**62, 2**63 - 1, 2**63, 2**64 - 1, 2**64, -(2**63) - 1, True)
@@ -88,7 +88,7 @@ def values(address, folder):
 
 
 def instances(address, folder):
-    """Objects of the package in different states."""
+    """Makes objects of the package in different states."""
     link, closed = farjump.Link(address), farjump.Link(address)
     echo, panics, slow = library("echo"), library("panics"), library("slow")
     of_closed = closed.inject(slow, milliseconds(1))
@@ -122,7 +122,7 @@ class Calls:
             "address": address, "library": library("echo"), "args": [b"1"], "path": library("echo").path, "timeout": 0.001,
             "pendings": [], "transport": "shm", "objects": [], "place": "owner", "function": library("echo"),
         }
-        # Most go through the same code in a loop.
+        # In an event loop most calls run the same code, so a part of the values is enough.
         self.values = values(address, folder)[:: 3 if loop else 1]
         self.pool = {}
         self.called, self.count = set(), 0
@@ -130,13 +130,13 @@ class Calls:
             self.keep(one)
 
     def keep(self, one):
-        """Uses an object of the package for further calls, unless there are enough of its class."""
+        """Keeps an object of the package for further calls, unless there are enough of its class."""
         objects = self.pool.setdefault(type(one), [])
         if len(objects) < 3 * OBJECTS and (isinstance(one, BaseException) is False or len(objects) < 1):
             objects.append(one)
 
     async def call(self, name, function, /, *args, **named):
-        """One call, which may fail by any exception but one that says that something is broken."""
+        """Makes one call. It may fail by any exception but one that reports a bug."""
         self.called.add(name)
         self.count += 1
         signal.setitimer(signal.ITIMER_REAL, CALL)
@@ -158,7 +158,7 @@ class Calls:
                 raise AssertionError(f"{name} {args!r:.200} {named!r:.200}") from error
 
     async def everything(self):
-        """All callables, until no class is new."""
+        """Calls all callables, until no class is new."""
         seen = set()
         while True:
             new = [kind for kind in self.classes() if kind not in seen]
@@ -188,7 +188,7 @@ class Calls:
         await self.call(f"{name} as a base", type, "Derived", (kind,), {})
 
     async def object(self, kind, one):
-        """All attributes and protocols of an object."""
+        """Uses all attributes and protocols of an object."""
         for name in dir(kind):
             if name in vars(object) or name in ("__class__", "__dict__", "__doc__", "__module__", "__weakref__"):
                 continue
@@ -214,7 +214,7 @@ class Calls:
                 await self.call(f"{operation.__name__}({kind.__name__})", operation, one, value)
 
     async def function(self, name, function):
-        """A callable with all values in each place, and all pairs of some."""
+        """Calls a callable with all values in each place, and with all pairs of some."""
         try:
             parameters = list(inspect.signature(function).parameters.values())
         except (ValueError, TypeError):
@@ -229,7 +229,7 @@ class Calls:
             await self.call(name, function, value)
             for place in range(len(good)):
                 await self.call(name, function, *good[:place], value, *good[place + 1 :])
-            # Every other value for each, as there are many: also in a list for some.
+            # There are many: each gets every other value, and some also get it in a list.
             for place, one in enumerate(parameters):
                 if one.kind is one.KEYWORD_ONLY and (number + place) % 2 == 0:
                     await self.call(f"{name} {one.name}=", function, *good, **{one.name: value})
@@ -266,7 +266,7 @@ def main():
 
 
 def drive(coroutine):
-    """Runs a coroutine that suspends nowhere, without an event loop."""
+    """Runs a coroutine that never suspends, without an event loop."""
     try:
         coroutine.send(None)
     except StopIteration:

@@ -1,7 +1,7 @@
 """Runs the tests of the package on this interpreter, and reports as Rust's test programs do.
 
 Arguments: the folder of ifunc libraries, the program farjump, and filters for names; or `--in` and a folder of tests that
-need neither. What is tested is the installed package: this folder holds none.
+need neither. The tests import the installed package: this folder holds none.
 """
 
 import faulthandler
@@ -16,7 +16,7 @@ LIMIT = 1200
 
 
 class Result(unittest.TestResult):
-    """Prints a line for each test, and the output of those that failed at the end."""
+    """A result that prints a line for each test, and at the end the output of failed ones."""
 
     def __init__(self):
         super().__init__()
@@ -54,7 +54,7 @@ class Result(unittest.TestResult):
 def main():
     folder = os.path.dirname(os.path.abspath(__file__))
     if sys.argv[1] == "--in":
-        # In the place of this folder, which has modules of the same names.
+        # It replaces this folder, which has modules of the same names.
         sys.path[0] = folder = os.path.abspath(sys.argv[2])
     else:
         os.environ["TEST_LIBRARIES"], os.environ["TEST_PROGRAM"] = sys.argv[1:3]

@@ -16,27 +16,27 @@ WATCHDOG = 60
 
 
 def library(name):
-    """An ifunc library of the tests."""
+    """Opens an ifunc library of the tests."""
     return farjump.Library(os.path.join(os.environ["TEST_LIBRARIES"], f"lib{name}.so"))
 
 
 def milliseconds(number):
-    """Arguments of `slow`."""
+    """Returns the arguments of `slow`."""
     return number.to_bytes(2, "little")
 
 
 def python(script, *args, **options):
-    """A Python process that runs `script`, which ends itself after the watchdog's time."""
-    # faulthandler's watchdog is a thread, without which a forked child of it cannot end.
+    """Starts a Python process that runs `script`, and ends itself after the watchdog's time."""
+    # Not faulthandler's watchdog: it is a thread, and a forked child without it cannot end.
     head = f"import signal; signal.alarm({WATCHDOG})\n"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    # The tests' folder, not the current one, which could hold another farjump.
+    # The tests' folder, as the current one could hold another farjump.
     env = dict(os.environ, PYTHONPATH=os.path.dirname(os.path.abspath(__file__)), PYTHONWARNINGS="ignore")
     return subprocess.Popen([sys.executable, "-c", head + script, *args], env=env, **pipes, **options)
 
 
 def kept():
-    """The number of descriptors of this process, and the bytes of owners' memory that it has mapped."""
+    """Returns the number of descriptors of this process, and the bytes of owners' memory that it has mapped."""
     mapped = 0
     with open("/proc/self/maps") as maps:
         for line in maps:
@@ -48,7 +48,7 @@ def kept():
 
 @contextlib.contextmanager
 def few_descriptors():
-    """Lets this process have 256 descriptors."""
+    """Limits this process to 256 descriptors."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
     try:
@@ -60,7 +60,7 @@ def few_descriptors():
 class WithTarget(unittest.TestCase):
     """Tests with a target in a process of its own: the program `farjump serve`."""
 
-    # More arguments of the program.
+    # Further arguments of the program.
     SERVES: tuple[str, ...] = ()
     # Longest life of the target, in seconds: that of all tests of the class, on a busy machine.
     LIFE = 7 * WATCHDOG
@@ -91,13 +91,13 @@ class WithTarget(unittest.TestCase):
         cls.folder.cleanup()
 
     def link(self, **options):
-        """A link to the target, closed after the test."""
+        """Makes a link to the target, closed after the test."""
         link = farjump.Link(self.address, **options)
         self.addCleanup(link.close)
         return link
 
     def ends(self, child, text=""):
-        """Waits for a child, checks that it ended well, and returns its output."""
+        """Waits for a child, checks its exit status, and returns its output."""
         output, _ = child.communicate(text, timeout=2 * WATCHDOG)
         self.assertEqual(child.returncode, 0, output)
         return output

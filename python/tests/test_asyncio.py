@@ -11,7 +11,7 @@ from support import WATCHDOG, WithTarget, few_descriptors, kept, library, millis
 
 
 def run(main):
-    """Runs a coroutine, for as long as the watchdog lets it."""
+    """Runs a coroutine, for at most the watchdog's time."""
 
     async def limited():
         return await asyncio.wait_for(main, 3 * WATCHDOG)
@@ -116,7 +116,7 @@ class Asyncio(WithTarget):
         run(main())
 
     def many_loops(self, new_loop, loops=2000):
-        """Runs loops one after the other, each with calls that are awaited, and one whose task is cancelled at the end."""
+        """Runs loops one after the other, each with awaited calls, and with one whose task is cancelled at the end."""
         link, slow = self.link(), library("slow")
 
         async def awaits(call):
@@ -163,7 +163,7 @@ class Asyncio(WithTarget):
             for turn in range(100):
                 link = farjump.Link(self.address)
                 awaiting = asyncio.create_task(awaits(link.inject(slow, milliseconds(1))))
-                # The outcome is there when the loop first looks: no timer is left that looks again.
+                # The outcome is there when the loop first looks, so no timer for another look is left.
                 asyncio.get_running_loop().call_soon(threading.Event().wait, 0.005)
                 await awaiting
                 if turn % 2:
@@ -231,7 +231,7 @@ class Asyncio(WithTarget):
                 try:
                     next(ready)
                 except StopIteration as end:
-                    # The list is the one that the awaitable has.
+                    # The awaitable has the same list.
                     end.value.extend((ready, mark))
 
             run(main())

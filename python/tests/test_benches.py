@@ -1,4 +1,4 @@
-"""The measurements run, and say what they measured. Their bounds are for release builds on quiet machines."""
+"""The measurements run, and print their figures. Their bounds are for release builds on quiet machines."""
 
 import importlib.util
 import json

@@ -64,7 +64,7 @@ def summed(values, n):
 
 
 class Units(np.ndarray):
-    """A class of arrays of a user's."""
+    """A user's class of arrays."""
 
 
 PLAIN = np.arange(4.0)
@@ -88,7 +88,7 @@ REFUSED = (
 
 
 def outcome(run, *args):
-    """The result with its types, or the exception."""
+    """Returns the result with its types, or the exception."""
     try:
         result = run(*args)
     except Exception as error:
@@ -158,7 +158,7 @@ class BothPlaces(unittest.TestCase):
                 self.assertEqual(there, outcome(summed, array, 0))
                 with self.assertRaisesRegex(TypeError, f"farjump.put_array is a {name}"):
                     farjump.put_array(self.store, array)
-        # Bytes have no dimensions that tell a mask's loss.
+        # Bytes have no dimensions that would reveal the loss of a mask.
         masked = np.ma.array(np.array([1, 2, 100], "u1"), mask=[0, 0, 1])
         of_bytes = farjump.ifunc("u1[::1] -> i8")(lambda a: a.sum())
         self.assertIn("MaskedArray", outcome(self.there, of_bytes, masked)[1][0])

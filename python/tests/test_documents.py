@@ -107,7 +107,7 @@ class Start(unittest.TestCase):
                 printed = owner.stdout.readline()
             else:
                 printed = subprocess.run(words, timeout=WATCHDOG, **self.options).stdout
-            # The page has … in place of what differs from machine to machine.
+            # The page has … in place of text that differs between machines.
             expected = re.escape(shown).replace("…", ".*")
             self.assertTrue(re.fullmatch(expected, printed, re.DOTALL), f"{command}: {printed}")
             ran.append(command)

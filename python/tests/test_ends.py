@@ -1,4 +1,4 @@
-"""Forks, other ways to start processes, and the end of the interpreter with calls in flight."""
+"""Forks, other methods of starting processes, and the end of the interpreter with calls in flight."""
 
 import os
 import textwrap
@@ -13,7 +13,7 @@ from support import library, milliseconds
 address = sys.argv[1]
 """
 
-# What a process made before its fork, and all ways to use it.
+# Objects that a process made before its fork, and all uses of them.
 MADE = """
 echo, link = library("echo"), farjump.Link(address)
 target = farjump.Target(address + "-own")
@@ -49,7 +49,7 @@ def tries():
 
 class WithScripts(WithTarget):
     def ran(self, *parts):
-        """Runs a script, checks that it ended well, and returns its output."""
+        """Runs a script, checks its exit status and its output, and returns the output."""
         script = "".join(textwrap.dedent(part) for part in (HEAD, *parts))
         output = self.ends(python(script, self.address))
         for bad in ("Traceback", "Fatal", "panicked", "Segmentation"):
@@ -57,7 +57,7 @@ class WithScripts(WithTarget):
         return output
 
     def tells_children(self, transport):
-        """Checks what a forked child, and a parent that starts a program, do with a link over this transport."""
+        """Checks a link over this transport in a forked child, and in a parent that starts a program."""
         output = self.ran(
             MADE,
             """

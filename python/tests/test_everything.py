@@ -1,4 +1,4 @@
-"""Everything called with everything, in a process of its own: see everything.py."""
+"""Every callable called with all kinds of values, in a process of its own: see everything.py."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ class Everything(WithTarget):
     LIFE = 2 * LIMIT
 
     def calls(self, way):
-        """Calls everything, checks that the process ended well, and returns what it called."""
+        """Calls everything, checks the exit status, and returns the called names."""
         command = [sys.executable, "-X", "faulthandler", os.path.join(FOLDER, "everything.py")]
         command += [self.address, self.folder.name, way]
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}

@@ -1,10 +1,10 @@
-"""Finalisers that use the call or the link which the interpreter was at work for when it ran them."""
+"""Finalisers that use a call or a link while the interpreter itself works on it."""
 
 import unittest
 
 from support import WithTarget, python
 
-# The collector runs after each new object, and with it a finaliser that does what `use` does.
+# The collector runs after each new object, and with it a finaliser that calls `use`.
 COLLECTS = """
 import gc, sys, farjump
 from support import library
@@ -34,7 +34,7 @@ link = farjump.Link(sys.argv[1])
 
 class Finalisers(WithTarget):
     def check(self, script):
-        """Runs a script, which its watchdog would end if a thread waited for itself."""
+        """Runs a script. Its watchdog would end it if a thread waited for itself."""
         child = python(COLLECTS + script + "\nprint('ran', Garbage.ran)", self.address)
         ran = int(self.ends(child).split("ran ")[1])
         self.assertGreaterEqual(ran, 100, "the finaliser ran while outcomes were made")
@@ -77,7 +77,7 @@ class Finalisers(WithTarget):
             "        assert await link.inject(library('echo'), b'x') == b'x'\n"
             "    assert await link.map(library('echo'), [b'x'] * 500) == [b'x'] * 500\n"
             "    gc.set_threshold(700, 10, 10)\n"
-            # Behind the loop's end no finaliser could use it.
+            # After the loop's end no finaliser could use it.
             "    gc.collect()\n"
             "asyncio.run(main())\n"
         )

@@ -1,6 +1,6 @@
-"""The routine around functions of Numba's: payloads and objects that are not as they must be, and new objects.
+"""The routine around functions of Numba's: malformed payloads and objects, and new objects.
 
-It runs in a forked child, as `farjump_panic` does not return. Payloads end where memory ends.
+It runs in a forked child, as `farjump_panic` does not return. Payloads end where accessible memory ends.
 """
 
 import ctypes
@@ -38,7 +38,7 @@ SERVICES = {
 
 
 class Handle:
-    """Stands for an object of the target."""
+    """A stand-in for an object of the target."""
 
     def __init__(self, name):
         self.name = name
@@ -48,7 +48,7 @@ class Handle:
 
 
 class Guarded:
-    """Bytes before a page that cannot be touched."""
+    """Bytes before a page that cannot be accessed."""
 
     def __init__(self, contents):
         pages = -(-max(len(contents), 1) // PAGE)
@@ -62,7 +62,7 @@ class Guarded:
 
 
 def padded(payload):
-    """The payload with a length that puts it at a multiple of 16."""
+    """Pads a payload to a multiple of 16 bytes, so that it starts at one."""
     return bytes(payload) + bytes(-len(payload) % 16)
 
 
@@ -102,7 +102,7 @@ class Call:
             return -8
         if length > self.room:
             return -6
-        # Whatever lay there before.
+        # Like memory with earlier contents.
         self.output, self.length = Guarded(b"\xaa" * (length + -length % 64)), length
         data[0] = self.output.address
         return 0
@@ -132,7 +132,7 @@ class Glue(unittest.TestCase):
             llvm.add_symbol(name, ctypes.cast(service, ctypes.c_void_p).value)
 
     def main(self, function, variant):
-        """The routine, and the names that it imports."""
+        """Returns the routine, and the names that it imports."""
         key = function.name, function.signature.text, variant
         if key not in self.compiled:
             done = _numba.compiled(function._function, function.signature, function._options)
@@ -146,7 +146,7 @@ class Glue(unittest.TestCase):
         return routine(engine.get_function_address("f_main")), imports
 
     def run_in_child(self, function, variant, payload, objects=None, room=1 << 20, spilled=None, repeats=True):
-        """What a call gives: ("reply", bytes, made), ("ended", code) or ("again", payload). Anything else fails."""
+        """Returns the outcome of a call: ("reply", bytes, made), ("ended", code) or ("again", payload). Anything else fails."""
         main, _ = self.main(function, variant)
         read, write = os.pipe()
         call = type(self).call = Call(write, objects or {}, getattr(self, "sizes", {}), room, spilled, repeats)
@@ -177,10 +177,10 @@ class Glue(unittest.TestCase):
         return "reply", told[9 : 9 + length], told[9 + length :]
 
     def objects(self, **named):
-        """Objects by their handles."""
+        """Returns objects by their handles."""
         named = {name.encode(): bytes(contents) for name, contents in named.items()}
         self.sizes = {name: len(contents) for name, contents in named.items()}
-        # At a multiple of 64, as a store has them.
+        # Padded, so that each starts at a multiple of 64 as in a store.
         return {name: contents + bytes(-len(contents) % 64) for name, contents in named.items()}
 
     def test_variants_import_what_they_use(self):
@@ -217,7 +217,7 @@ class Glue(unittest.TestCase):
         self.assertTrue(has_handle)
         objects = self.objects(rows=arrays.header(rows) + rows.tobytes())
         self.assertEqual(self.run_in_child(self.sum, Variant.OBJECTS, padded(payload), objects), expected)
-        # A target without a store gets the other variant; this one would refuse.
+        # A target without a store gets the other variant. This one would refuse the payload.
         self.assertEqual(self.run_in_child(self.sum, Variant.PLAIN, padded(payload)), ("ended", 10_001))
 
     def test_objects_that_are_no_such_array_are_refused_by_reason(self):

@@ -24,7 +24,7 @@ except ImportError as error:
 
 
 class Empty(Exception):
-    """One of the functions' own."""
+    """An exception of the functions' own."""
 
 
 @farjump.ifunc("f4[:, ::1], f4[::1] -> i8")
@@ -302,7 +302,7 @@ class Arguments(WithTarget):
             farjump.ifunc("f8 -> f8")(lambda *more: 1)
         with self.assertRaisesRegex(TypeError, "one argument, its bytes, and there are 2"):
             self.link().call(nearest.library, b"", 1)
-        # Its payload is no payload of a Python function.
+        # These are no payloads of a Python function.
         for payload in (b"", bytes(200), b"FJP1\x02\0\0\0" + bytes(64)):
             with self.assertRaisesRegex(farjump.Panicked, "ended with code 10001"):
                 self.link().call(nearest.library, payload, timeout=WATCHDOG)
@@ -409,7 +409,7 @@ class Refusals(unittest.TestCase):
         self.refused(reshaped, "numba_attempt_nocopy_reshape", "a helper of Numba's runtime for .*`reshape`")
         self.refused(largest, "numba_attempt_nocopy_reshape", "a helper of Numba's runtime for `np.max`, `np.min`", 2)
         self.refused(running, "NRT_", "allocates memory: make no arrays .as `np.cumsum")
-        # Numba asks for SciPy to know BLAS.
+        # Numba supports BLAS only with SciPy.
         has_scipy = importlib.util.find_spec("scipy") is not None
         self.refused(dot, "numba_xxdot" if has_scipy else None, "calls BLAS for `np.dot`", 2)
 
@@ -428,7 +428,7 @@ class Refusals(unittest.TestCase):
         self.refused(large, None, "address of this process", 2)
 
     def test_a_recursion_through_functions_with_other_options(self):
-        # Numba finds them by the module's names.
+        # Numba finds them by their names in the module.
         global _first, _second
         _first = farjump.ifunc("i8 -> i8")(lambda n: n if n < 1 else _second(n - 1))
         _second = farjump.ifunc("i8 -> i8", fastmath=True)(lambda n: n if n < 1 else _first(n - 1))

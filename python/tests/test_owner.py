@@ -49,7 +49,7 @@ class Owner(unittest.TestCase):
         usable = farjump._native.usable_memory()
         self.assertTrue(0 < usable <= machine)
         self.assertEqual(owner._parser().parse_args([self.address]).memory, usable // 2)
-        # A limit of the process counts, as one of its control group does.
+        # A limit of the process counts like one of its control group.
         limited = (
             "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30)); from farjump import owner;"
             "print(owner._parser().parse_args(sys.argv[1:]).memory <= 2 << 30)"

@@ -1,4 +1,4 @@
-"""Functions at the data of handles, in another process, and where that takes less time."""
+"""Functions at the data of handles: in another process, and at the place that takes less time."""
 
 import asyncio
 import tempfile
@@ -18,7 +18,7 @@ except (ImportError, unittest.SkipTest) as error:
     raise unittest.SkipTest(f"there is no Numba ({error})")
 
 
-# Owners one after the other, in one process: each at the address that it is told, until the next line.
+# Owners one after the other, in one process: each at the address of a line, until the next line.
 OWNERS = """
 import sys, threading, numpy, farjump
 for address in iter(sys.stdin.readline, ""):
@@ -40,7 +40,7 @@ class Places(unittest.TestCase):
         self.store = self.own("owner")[1]
 
     def own(self, name):
-        """An owner in another process, and its store."""
+        """Starts an owner in another process, and returns it and its store."""
         address = f"unix:{self.folder.name}/{name}"
         owner = python(OWNER, address, str(64 << 20))
         self.addCleanup(owner.communicate)
@@ -116,7 +116,8 @@ class Places(unittest.TestCase):
             farjump.at(handle, nearest, rows[1], timeout=WATCHDOG)
 
     def owners(self):
-        """A function that makes an owner at an address and returns the handle of its array, and one that ends the owner."""
+        """Returns two functions. The first makes an owner at an address and returns the handle of its array. The second ends
+        it."""
         process = python(OWNERS)
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
@@ -142,7 +143,7 @@ class Places(unittest.TestCase):
                     self.assertEqual(farjump.at(handle, nearest, row, place=place, timeout=WATCHDOG), 2)
                     end()
                     found.append(kept())
-                # The last one is seen to have ended at the next use.
+                # The next use detects the end of the last one.
                 self.assertLessEqual(max(descriptors for descriptors, _ in found), found[1][0] + 40, place)
                 self.assertLessEqual(max(mapped for _, mapped in found), found[1][1], place)
 
@@ -199,7 +200,7 @@ class Places(unittest.TestCase):
 
 
 class InTheFile(WithTarget):
-    """An owner whose memory has space for three of nine objects."""
+    """An owner with memory for three of nine objects."""
 
     SERVES = ("--objects", "1M", "--objects-spill", tempfile.gettempdir(), "--objects-spill-bytes", "64M")
 
@@ -212,7 +213,7 @@ class InTheFile(WithTarget):
         for turn, handle in enumerate(handles):
             self.assertEqual(farjump.at(handle, nearest, rows[0], timeout=WATCHDOG), turn)
         self.assertEqual(farjump.map(handles, nearest, rows[0]).wait(WATCHDOG), list(range(9)))
-        # A call of the program's own holds nothing, and runs again when its object has come.
+        # A call without `farjump.at` holds nothing, and runs again when its object has come.
         link = self.link()
         for turn, handle in enumerate(handles):
             self.assertEqual(link.call(nearest, handle, rows[0], timeout=WATCHDOG), turn)

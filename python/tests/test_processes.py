@@ -91,7 +91,7 @@ class Targets(WithTarget):
         link.close()
 
 
-# Each waits in its own way once it has said so, and says what ended the wait.
+# Each prints that it waits, waits by its own method, and prints the cause of the wait's end.
 INTERRUPTED = """
 import asyncio, sys, farjump
 from support import library, milliseconds
@@ -128,7 +128,7 @@ class Processes(WithTarget):
         self.assertIn("interrupted", self.ends(child))
 
     def setUp(self):
-        # A target that sleeps in a call would hold up the next test.
+        # A target that sleeps in a call would delay the next test.
         self.tearDownClass()
         self.setUpClass()
 

@@ -15,7 +15,7 @@ def numbers(count):
 
 
 def large(count):
-    """Arguments that fill the mailbox soon."""
+    """Returns arguments that soon fill the mailbox."""
     return [bytes([number % 256]) * 20_000 for number in range(count)]
 
 

@@ -21,7 +21,7 @@ OWNER = (
     "target.run()\n"
 )
 
-# A reader that ends in order, whose child goes on with its view.
+# A reader that ends in order. Its child continues with its view.
 FORKING = (
     "import os, sys, time, farjump\n"
     "store = farjump.Store(sys.argv[1])\n"
@@ -45,7 +45,7 @@ class Stores(unittest.TestCase):
         self.address = f"unix:{self.folder.name}/owner"
 
     def own(self, capacity=64 << 20):
-        """An owner in another process."""
+        """Starts an owner in another process."""
         owner = python(OWNER, self.address, str(capacity))
         self.addCleanup(owner.communicate)
         self.addCleanup(owner.kill)
@@ -154,7 +154,7 @@ class Stores(unittest.TestCase):
                 self.addCleanup(store.close)
                 handle = store.put(b"old text" * (length // 8))
                 reader = python(FORKING, address)
-                # Its input is closed below, with which `communicate` fails in CPython 3.11.
+                # Its input is closed below. After that `communicate` fails in CPython 3.11.
                 self.addCleanup(reader.stdout.close)
                 self.addCleanup(reader.wait)
                 self.addCleanup(reader.kill)

@@ -193,7 +193,7 @@ class Streams(unittest.TestCase):
                 self.assertIn("another call", str(error))
                 break
             except farjump.TimedOut:
-                # The thread had not begun.
+                # The thread had not started.
                 time.sleep(0.001)
         else:
             self.fail("two threads had the subscriber at once")

@@ -1,4 +1,4 @@
-"""Choices for a target, and what it says of itself."""
+"""Options of a target, and its statistics."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from support import WATCHDOG, WithTarget, library
 class Choices(WithTarget):
     @contextlib.contextmanager
     def served(self, name, **choices):
-        """A target that a thread serves."""
+        """Serves a target on a thread, and yields it."""
         with farjump.Target(f"unix:{self.folder.name}/{name}", **choices) as target:
             serving = threading.Thread(target=target.run)
             serving.start()
@@ -22,7 +22,7 @@ class Choices(WithTarget):
         serving.join()
 
     def lengths(self, address, destination=b""):
-        """The lengths of the data of a target, and of its destination."""
+        """Returns the lengths of the data of a target, and of its destination."""
         with farjump.Link(address) as link:
             reply = link.call(library("length"), destination, timeout=WATCHDOG)
         return tuple(number for (number,) in struct.iter_unpack("<Q", reply))
@@ -103,7 +103,7 @@ class Choices(WithTarget):
 
 
 def eventually(look):
-    """What `look` gives once it is not zero: another thread's statistics are a little late."""
+    """Waits until `look` returns more than zero, and returns its result: another thread's statistics are a little late."""
     until = time.monotonic() + WATCHDOG
     while not look() and time.monotonic() < until:
         time.sleep(0.005)

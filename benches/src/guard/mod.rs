@@ -26,14 +26,14 @@ use crate::{CANNOT_COUNT, Failure};
 
 /// Counts instructions and lines of memory of farjump's hot path, and compares them with those recorded.
 ///
-/// Exits with 0 if nothing grew, with 1 if something did, and with 3 where nothing can be counted.
+/// Exits with 0 if no count grew, with 1 if one did, and with 3 if nothing can be counted.
 #[derive(Parser, Debug)]
 #[command(name = "farjump_guard")]
 struct Guard {
     /// Writes the counts into the file, in place of its rows. Rows of transports unusable here stay
     #[arg(long)]
     record: bool,
-    /// The record
+    /// The file of the record
     #[arg(long, value_name = "FILE", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/hot-path.json"))]
     file: PathBuf,
     /// Counts only these transports [default: all usable ones]
@@ -45,14 +45,13 @@ struct Guard {
     /// The library of the function `counter`, as `farjump build` makes it [default: it is compiled]
     #[arg(long, value_name = "FILE", conflicts_with = "first_call")]
     library: Option<PathBuf>,
-    /// Number of calls of a kind to count; the record has the median one
+    /// Number of calls of each kind to count. The record has their medians
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     turns: u32,
-    /// Turns of an additional empty loop in each operation, to test that the guard notices them
+    /// Turns of an additional empty loop in each operation, to test that the guard detects them
     #[arg(long, value_name = "N", default_value_t = 0)]
     burden: u32,
-    /// Counts instead the first calls of code that the target has never seen, over shared memory, and compares
-    /// nothing
+    /// Counts only the first calls of code that the target has never seen, over shared memory. Compares nothing
     #[arg(long, conflicts_with_all = ["record", "rows", "transports", "burden"])]
     first_call: bool,
     #[command(subcommand)]

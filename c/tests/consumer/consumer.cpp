@@ -1,4 +1,4 @@
-// A C++ program with both sides in it, built against the installation: a target on a thread, and a source that injects into it.
+// A C++ program that is target and source, built against the installation: the target runs on a thread of its own.
 //
 //     consumer ADDRESS IFUNC-LIBRARY
 #include <farjump.h>
@@ -17,7 +17,7 @@ void check(farjump_status_t status)
         throw std::runtime_error(farjump_last_error());
 }
 
-// An object of farjump's that ends with its scope.
+// An object of farjump's, freed at the end of its scope.
 template <auto end> struct End {
     template <typename T> void operator()(T *object) const { end(&object); }
 };

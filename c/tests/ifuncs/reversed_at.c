@@ -1,4 +1,4 @@
-/* Makes an object of the bytes of another one, from the last to the first. */
+/* Makes an object with the bytes of another one in reverse order. */
 #include <farjump_ifunc.h>
 
 FARJUMP_COPY_ARGS(reversed_at)

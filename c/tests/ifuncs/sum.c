@@ -1,4 +1,4 @@
-/* Sums up rows of the target's, whose keys are the payload. */
+/* Sums up rows of the target. The payload is their keys. */
 #include <farjump_ifunc.h>
 
 uint64_t store_get(void *store, uint64_t key);

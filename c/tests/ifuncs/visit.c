@@ -1,5 +1,5 @@
-/* Calls the program back in both processes: from its payload routine a function in its arguments, and at the
- * target an export. */
+/* Calls the program back in both processes. Its payload routine calls a function in its arguments. At the target it
+ * calls an export. */
 #include <farjump_ifunc.h>
 
 int visited(void);

@@ -1,4 +1,4 @@
-/* Detectable errors of C programs: a status and a sentence for each, and everything works as before.
+/* Detectable errors of C programs: each gives a status and a message, and everything works as before.
  *
  *     bad_input FOLDER-OF-IFUNC-LIBRARIES EMPTY-FOLDER
  */
@@ -257,7 +257,7 @@ static void numbers_that_make_no_sense(void)
     CHECK(strcmp(farjump_cause_string(-1), "unknown cause") == 0);
     CHECK(strcmp(farjump_status_string(12345), "unknown status") == 0);
 
-    /* Structures of other versions: a shorter one is refused, of a longer one the rest becomes 0. */
+    /* Structures of other versions: a shorter one is refused. In a longer one the rest becomes 0. */
     FAILS(FARJUMP_ERROR_ARGUMENT, "sizeof", farjump_link_stats(link_, &longer.stats, 0));
     FAILS(FARJUMP_ERROR_ARGUMENT, "sizeof", farjump_link_stats(link_, &longer.stats, sizeof longer.stats - 1));
     memset(&longer, 0xff, sizeof longer);
@@ -302,7 +302,7 @@ static void numbers_that_are_no_calls(const char *address, farjump_library_t *ec
     IS_NULL("link", farjump_pending_wait(other, pending, 0, NULL));
 }
 
-/* Names of lengths at which other implementations broke, and names that are paths. */
+/* Names with lengths at which other implementations failed, and names that are paths. */
 static void names_of_all_kinds(const char *empty_folder)
 {
     static const size_t lengths[] = {0, 1, 7, 8, 63, 64, 4096, 4097};
@@ -349,7 +349,7 @@ static void names_of_all_kinds(const char *empty_folder)
     WORKS(farjump_target_options_free(&options));
 }
 
-/* Results of a callback's use of the object that runs it. */
+/* Callbacks that have used the object that runs them. */
 static int inside;
 
 static int visited(void)
@@ -388,7 +388,7 @@ static void calls_from_inside(const char *folder)
     farjump_bytes_t *reply;
     farjump_pending_t pending;
     int status, said;
-    /* It has a payload routine of its own: opened without running its code, it makes no payload. */
+    /* It has a payload routine of its own. Opened without running its code, it makes no payload. */
     WORKS(farjump_library_open(farjump_library_path(visit), &opened));
     FAILS(FARJUMP_ERROR_LIBRARY, "farjump_library_load()",
           farjump_link_inject(link_, opened, &call, sizeof call, &pending));
@@ -405,7 +405,7 @@ static void calls_from_inside(const char *folder)
     WORKS(farjump_library_close(&visit));
 }
 
-/* Connects, which waits for a target that polls. */
+/* Connects. That waits until the target polls. */
 static void *connect_to(void *address)
 {
     WORKS(farjump_link_connect(address, NULL, &link_));
@@ -449,7 +449,7 @@ int main(int argc, char **argv)
     WORKS(farjump_target_thread_stop(&thread, &target));
     WORKS(farjump_target_close(&target));
 
-    /* Both on this thread, so that each can be called from inside the other. */
+    /* Target and link on this thread, so that each can be called from inside the other. */
     target = listen_at(address);
     CHECK(pthread_create(&connecting, NULL, connect_to, address) == 0);
     while (pthread_tryjoin_np(connecting, NULL) != 0)

@@ -35,14 +35,14 @@
 
 #define WORKS(call) GIVES(FARJUMP_OK, call)
 
-/* Checks that a call fails with this status, and that its text contains these words. */
+/* Checks that a call fails with this status, and that the message contains these words. */
 #define FAILS(status, words, call) \
     do { \
         GIVES(status, call); \
         CHECK(strstr(farjump_last_error(), words) != NULL); \
     } while (0)
 
-/* The library NAME in the folder of ifunc libraries, loaded: some have payload routines of their own. */
+/* Loads the library NAME from the folder of ifunc libraries: some have payload routines of their own. */
 static inline farjump_library_t *open_library(const char *folder, const char *name)
 {
     char path[4096];
@@ -52,7 +52,7 @@ static inline farjump_library_t *open_library(const char *folder, const char *na
     return library;
 }
 
-/* A thread with a target that has the objects of `store`. */
+/* Starts a thread with a target that has the objects of `store`. */
 static inline farjump_target_thread_t *own_store(const char *address, farjump_store_t *store)
 {
     farjump_target_options_t *options;
@@ -66,9 +66,9 @@ static inline farjump_target_thread_t *own_store(const char *address, farjump_st
     return thread;
 }
 
-/* Ends a program that has gone through: prints so. A thread that was joined stays in the system's list of threads for a
- * moment, and LeakSanitizer faults when it looks at one that vanishes meanwhile: it is waited until the list has not changed
- * for 200 looks. Threads that go on are not waited for. */
+/* Ends a successful program with a message. A joined thread stays in the system's list of threads for a moment.
+ * LeakSanitizer faults if it looks at a thread that vanishes meanwhile. So this waits until the list has not changed for 200
+ * looks. It does not wait for threads that continue. */
 static inline int all_done(void)
 {
     struct timespec moment = {0, 1000000};

@@ -1,4 +1,4 @@
-/* A target's choices and their effects: exports, allow-list, store, and statistics.
+/* A target's options and their effects: exports, allow-list, store, and statistics.
  *
  *     choices FOLDER-OF-IFUNC-LIBRARIES EMPTY-FOLDER
  */
@@ -23,7 +23,7 @@ static uint64_t store_get(void *store, uint64_t key)
 
 static const uint64_t store_limit = 5;
 
-/* A symbol that injected code imports from the program itself, where it may. */
+/* A symbol that injected code imports from the program itself, if the target allows it. */
 void no_such_function(void)
 {
 }
@@ -55,7 +55,7 @@ static struct pair joined(farjump_target_options_t *options)
     return pair;
 }
 
-/* Ends both; returns the target, which the caller closes. */
+/* Ends both, and returns the target. The caller closes it. */
 static farjump_target_t *parted(struct pair *pair)
 {
     farjump_target_t *target;
@@ -121,7 +121,7 @@ static void code_that_is_held_is_listed_and_forgotten(void)
     WORKS(farjump_target_close(&target));
 }
 
-/* The target that runs `store_get_inside`, and what came of a call of it there. */
+/* The target that runs `store_get_inside`, and the status of a call of it there. */
 static farjump_target_t *outer;
 static int inside;
 
@@ -219,7 +219,7 @@ static void a_process_does_what_it_has_the_right_to_and_is_told_what_is_missing(
     WORKS(farjump_target_options_set_rights(options, FARJUMP_RIGHT_CALL));
     struct pair pair = joined(options);
     CHECK(farjump_link_rights(pair.link) == FARJUMP_RIGHT_CALL && farjump_link_rights(NULL) == 0);
-    /* A function of the target's own runs by name and by its id; any other by neither. */
+    /* A function of the target's own runs by name and by id. No other function does. */
     WORKS(farjump_link_set_mode(pair.link, FARJUMP_MODE_LOCAL));
     CHECK(called(pair.link) == 70);
     WORKS(farjump_link_set_mode(pair.link, FARJUMP_MODE_CACHED));
@@ -323,7 +323,7 @@ static void imports_are_found_where_the_target_lets_them_be_looked_for(void)
     WORKS(farjump_target_close(&target));
 }
 
-/* Checks what a function sees of a target's data. */
+/* Checks the target's data as a function sees them. */
 static void sees(farjump_target_options_t *options, const char *path, const void *bytes, size_t size)
 {
     struct pair pair = joined(options);
@@ -375,7 +375,7 @@ static void functions_see_the_data_that_their_target_keeps(const char *empty_fol
     sees(options, "a name", "lent", 4);
 }
 
-/* GDB's JIT interface, as its manual declares it. The program is linked with libfarjump.a, whose symbols these are. */
+/* GDB's JIT interface, as its manual declares it. The program is linked with libfarjump.a, which has these symbols. */
 struct jit_code_entry {
     struct jit_code_entry *next, *previous;
     const char *file;
@@ -387,7 +387,7 @@ extern struct jit_descriptor {
     struct jit_code_entry *changed, *first;
 } __jit_debug_descriptor;
 
-/* Whether the file of an image that debuggers are shown has this name. A compiler may append to it. */
+/* Returns whether the file of an image for debuggers contains this name. A compiler may append to it. */
 static int is_shown(const char *name)
 {
     const struct jit_code_entry *entry = __jit_debug_descriptor.first;
@@ -403,7 +403,7 @@ static void debuggers_are_shown_code_if_the_target_wants_that(const char *folder
         farjump_target_options_t *options;
         farjump_target_stats_t stats;
         int by_variable = way == 0, shown = way != 1, with_symbols = way == 3;
-        /* The environment decides for programs that do not. */
+        /* The environment decides for programs without the option. */
         CHECK((way < 2 ? setenv("FARJUMP_DEBUG", "1", 1) : unsetenv("FARJUMP_DEBUG")) == 0);
         WORKS(farjump_target_options_new(&options));
         WORKS(farjump_target_options_set_args(options, &none));
@@ -506,7 +506,7 @@ static void a_targets_thread_does_not_wait_for_itself(void)
     CHECK(called(link) == 70);
     WORKS(farjump_target_thread_stop(&own_thread, NULL));
     CHECK(refused_to_wait && own_thread == NULL);
-    /* As the target's end has reported. */
+    /* The target's end has been reported. */
     GIVES(FARJUMP_ERROR_PEER_GONE, farjump_link_flush(link, PATIENCE));
     WORKS(farjump_link_close(&link));
 }
@@ -527,7 +527,7 @@ static void a_signal_handler_stops_a_target(void)
     CHECK(signal(SIGALRM, stop_by_signal) != SIG_ERR);
     alarm(1);
     WORKS(farjump_target_run(target));
-    /* It outlives the target. */
+    /* The stopper outlives the target. */
     WORKS(farjump_target_close(&target));
     WORKS(farjump_stopper_stop(stopper));
     WORKS(farjump_stopper_free(&stopper));

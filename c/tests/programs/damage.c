@@ -16,7 +16,7 @@
 
 static sqlite3 *db;
 
-/* The target's part for the codec. */
+/* The reply, as the target would collect it. */
 static struct {
     struct codec_answer answer;
     char text[256];
@@ -42,7 +42,7 @@ static uint32_t any(void)
 
 enum signal { SILENCE, EXTREMES, NOISE, WAVE, SIGNALS };
 
-/* A recording whose bytes are each a signal's, so that samples of 16 bits vary more than those of 8. */
+/* Makes a recording. Each byte follows the signal, so samples of 16 bits vary more than those of 8. */
 static struct recording record(enum signal signal, uint16_t channels, uint16_t bits, uint32_t length)
 {
     struct recording recording = { { "any", 8000, length, channels, bits }, NULL };
@@ -66,7 +66,7 @@ static struct recording record(enum signal signal, uint16_t channels, uint16_t b
     return recording;
 }
 
-/* The payload that would travel. */
+/* Returns the payload that would travel. */
 static uint8_t *encode(struct recording *recording, size_t *size)
 {
     uint8_t *space, *payload;
@@ -88,7 +88,7 @@ static void decode_at_target(uint8_t *payload, size_t size)
     CHECK(replied >= sizeof reply.answer);
 }
 
-/* Whether the table's one row is this recording; it is then removed. */
+/* Returns whether the table's one row is this recording, and removes it. */
 static int is_kept(const struct recording *recording)
 {
     uint64_t size = recording_size(&recording->info);
@@ -123,7 +123,7 @@ static void come_out_as_they_were(void)
             }
 }
 
-/* Damage is either reported, or makes other samples: as many as the head states. */
+/* Damage is either reported, or makes other samples, as many as the head states. */
 static void survive_damage(void)
 {
     unsigned told = 0, other = 0;

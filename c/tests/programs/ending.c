@@ -1,4 +1,4 @@
-/* Ends while an injected function runs that never returns.
+/* Ends while an injected function runs and never returns.
  *
  *     ending ADDRESS FOLDER-OF-IFUNC-LIBRARIES
  */

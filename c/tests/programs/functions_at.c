@@ -2,8 +2,8 @@
  *
  *     functions_at FOLDER-OF-IFUNC-LIBRARIES TABLE-OF-ONE RESERVED-OF-ONE GONE-OF-ONE TABLE-OF-THE-OTHER
  *
- * The handles are those that two owners printed. It prints a line where the test is to do something, and reads one when that is
- * done.
+ * The handles are those that two owners printed. It prints a line with each request to the test, and reads a line when the
+ * test has handled the request.
  */
 #include <poll.h>
 #include <sys/wait.h>
@@ -21,7 +21,7 @@ static farjump_library_t *sum;
 static farjump_bytes_t *reply;
 static uint64_t total;
 
-/* Has the test do something. */
+/* Sends the test a request, and waits until it is done. */
 static void ask(const char *what)
 {
     char line[64];
@@ -73,7 +73,7 @@ static void a_started_call_is_polled_waited_for_and_cancelled(const farjump_hand
     FAILS(FARJUMP_ERROR_NO_CALL, "start another", farjump_object_call_poll(second, reply));
     WORKS(farjump_object_call_cancel(third));
     FAILS(FARJUMP_ERROR_NO_CALL, "cancelled", farjump_object_call_cancel(third));
-    /* One that is freed is cancelled, too. */
+    /* Freeing a call cancels it too. */
     farjump_object_call_t *fourth = start(table, 5);
     WORKS(farjump_object_call_free(&fourth));
     ask("continue");
@@ -102,7 +102,7 @@ static void a_started_call_is_polled_waited_for_and_cancelled(const farjump_hand
     WORKS(farjump_object_call_free(&call));
 }
 
-/* A child has its parent's calls, and may neither use nor disturb them. */
+/* A child has its parent's calls, but can neither use nor disturb them. */
 static void a_child_leaves_its_parents_calls_alone(const farjump_handle_t *table)
 {
     farjump_object_call_t *polled = start(table, 2), *awaited = start(table, 3), *unused = start(table, 4);
@@ -155,14 +155,14 @@ static void an_event_loop_holds_calls(const farjump_handle_t *table)
     } while (longest == 0);
     CHECK(poll(&watched, 1, 0) == 0);
     ask("continue");
-    /* The first outcome ends a sleep that is longer than any that the loop makes. */
+    /* The first outcome ends a sleep that is longer than any in the loop. */
     CHECK(poll(&watched, 1, (int)(PATIENCE / 1000000)) == 1);
     WORKS(farjump_client_disarm(client));
     while (left > 0) {
         CHECK(now_ns() < end);
         WORKS(farjump_client_arm(client, &longest));
         CHECK(longest <= 1000000000);
-        /* With everything else that the program waits for. */
+        /* A program would also wait for its other descriptors here. */
         CHECK(longest == 0 || poll(&watched, 1, (int)(longest / 1000000) + 1) >= 0);
         WORKS(farjump_client_disarm(client));
         for (int call = 0; call < 8; call++) {
@@ -210,7 +210,7 @@ static void one_call_fails_and_the_others_have_outcomes_in_order(farjump_handle_
     outcome_fails(outcomes, 3, FARJUMP_ERROR_GONE, "another one");
     outcome_fails(outcomes, 4, FARJUMP_ERROR_PANICKED, "no object");
     outcome_works(outcomes, 5, 2 * total);
-    /* As often as one likes. */
+    /* Outcomes can be read again. */
     outcome_fails(outcomes, 1, FARJUMP_ERROR_PANICKED, "no object");
     WORKS(farjump_outcomes_get(outcomes, 0, NULL, NULL));
     FAILS(FARJUMP_ERROR_ARGUMENT, "no outcome 6: they are 6", farjump_outcomes_get(outcomes, 6, NULL, NULL));
@@ -218,7 +218,7 @@ static void one_call_fails_and_the_others_have_outcomes_in_order(farjump_handle_
     CHECK(outcomes == NULL);
     WORKS(farjump_outcomes_free(&outcomes));
 
-    /* More than are under way at once. */
+    /* More calls than can be under way at once. */
     CHECK(many != NULL);
     WORKS(farjump_client_put(client, NULL, "\1\2\3", 3, PATIENCE, &little));
     for (int index = 0; index < MANY; index++)
@@ -271,11 +271,11 @@ static void functions_run_at_the_owners_of_all(farjump_handle_t **all)
     CHECK(strcmp(farjump_client_address(resolved), farjump_handle_address(all[3], 0)) == 0);
     WORKS(farjump_client_close(&resolved));
 
-    /* The calls at an owner that ends fail, and no others. */
+    /* Calls at an owner that ends fail. Others do not. */
     ask("kill the other");
     WORKS(farjump_resolver_map(resolver, sum, handles, 5, &factor, sizeof factor, &outcomes));
     outcome_works(outcomes, 0, total);
-    /* The call notices the end, or the look for ended owners before it, if the last look is 100 ms ago. */
+    /* The call notices the end. If the last look for ended owners is 100 ms ago, the next look notices it before. */
     status = farjump_outcomes_get(outcomes, 1, NULL, NULL);
     CHECK(status == FARJUMP_ERROR_PEER_GONE || status == FARJUMP_ERROR_CONNECT);
     outcome_works(outcomes, 4, total);
@@ -306,7 +306,7 @@ static void a_place_is_chosen_and_said(const farjump_handle_t *table, const farj
     uint64_t factor = 2;
     WORKS(farjump_bytes_new(&why));
     WORKS(farjump_placement_new(&placement));
-    /* Over a slow way the function goes to a long object. */
+    /* Over a slow path the function goes to a long object. */
     WORKS(farjump_placement_set_wire(placement, address, 1000000, 1000));
     WORKS(farjump_client_call_auto(client, placement, sum, table, &factor, sizeof factor, reply, &choice, sizeof choice, why));
     CHECK(replied() == 2 * total);
@@ -315,14 +315,14 @@ static void a_place_is_chosen_and_said(const farjump_handle_t *table, const farj
     CHECK(strstr(farjump_bytes_text(why), "ran at the data, where it is expected to take ") != NULL);
     CHECK(strstr(farjump_bytes_text(why), "The object has 300000 bytes, the arguments 8;") != NULL);
 
-    /* And a short object comes here, where a call sends more bytes than that has. */
+    /* A short object comes here, as a call would send more bytes than the object has. */
     WORKS(farjump_client_put(client, NULL, "\1\2\3", 3, PATIENCE, &little));
     WORKS(farjump_placement_set_wire(placement, address, 1000000, 1000));
     WORKS(farjump_client_call_auto(client, placement, sum, little, &factor, sizeof factor, reply, &choice, sizeof choice, why));
     CHECK(replied() == 12 && choice.place == FARJUMP_PLACE_HERE && choice.here_ns < choice.owner_ns);
     CHECK(strstr(farjump_bytes_text(why), "ran here, where it is expected to take ") != NULL);
 
-    /* A way that was not set is measured, and calls tell the rest. */
+    /* A path that was not set is measured. The other times come from calls. */
     WORKS(farjump_placement_free(&placement));
     WORKS(farjump_placement_new(&placement));
     for (int round = 0; round < 40; round++) {
@@ -334,7 +334,7 @@ static void a_place_is_chosen_and_said(const farjump_handle_t *table, const farj
     }
     WORKS(farjump_client_call_auto(client, placement, sum, table, &factor, sizeof factor, NULL, NULL, 0, NULL));
 
-    /* A failure is that of the call or of the fetch, wherever it was to run. */
+    /* The failure is that of the call or of the fetch, depending on the chosen place. */
     int status = farjump_client_call_auto(client, placement, sum, gone, &factor, sizeof factor, reply, &choice, sizeof choice, why);
     CHECK(status == FARJUMP_ERROR_PANICKED || status == FARJUMP_ERROR_GONE);
     CHECK(farjump_bytes_size(reply) == 0 && choice.here_ns == 0 && choice.latency_ns == 0);

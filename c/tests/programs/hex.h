@@ -1,4 +1,4 @@
-/* Handles as texts on the lines between the test and its programs: two hexadecimal digits a byte. */
+/* Handles as text in the lines between the test and its programs: two hexadecimal digits a byte. */
 #ifndef HEX_H
 #define HEX_H
 
@@ -37,7 +37,7 @@ static inline farjump_handle_t *read_handle(const char *digits)
     return handle;
 }
 
-/* The contents of objects in the tests. */
+/* Returns the byte at a position of the objects in the tests. */
 static inline unsigned char content_at(size_t at)
 {
     return (unsigned char)(at * 7 + at / 251);

@@ -1,4 +1,4 @@
-/* An owner of objects that go by themselves, a client in the same process, and a child that takes over a reference.
+/* An owner of objects with lifetimes, a client in the same process, and a child that takes over a reference.
  *
  *     lifetimes FOLDER-OF-IFUNC-LIBRARIES EMPTY-FOLDER
  */
@@ -42,7 +42,7 @@ static void an_owned_object_goes_with_its_owner(void)
     WORKS(farjump_view_release(&view));
     WORKS(farjump_owned_release(&owned, &was_there));
     CHECK(!was_there);
-    /* That it was gone already is no error. */
+    /* An object that is gone already is no error. */
     WORKS(farjump_client_own(client, handle, &owned));
     was_there = true;
     WORKS(farjump_owned_release(&owned, &was_there));
@@ -64,7 +64,7 @@ static void an_owned_object_goes_with_its_owner(void)
     WORKS(farjump_handle_free(&handle));
 }
 
-/* What another process does with a reference that it was sent. */
+/* Uses and releases a received reference, in another process. */
 static void receives(const unsigned char *bytes, size_t size)
 {
     farjump_client_t *own;
@@ -106,7 +106,7 @@ static void a_counted_object_goes_with_its_last_reference_in_any_process(void)
     WORKS(farjump_counted_release(&second, &left));
     CHECK(left == 0);
 
-    /* The third travels, and keeps the object until its receiver has released it. */
+    /* The third reference travels, and keeps the object until its receiver has released it. */
     WORKS(farjump_counted_send(&third, &sent));
     CHECK(third == NULL && farjump_handle_equals(sent, handle));
     FAILS(FARJUMP_ERROR_ARGUMENT, "`reference` is NULL", farjump_counted_send(&third, &(farjump_handle_t *){NULL}));
@@ -126,7 +126,7 @@ static void a_counted_object_goes_with_its_last_reference_in_any_process(void)
     FAILS(FARJUMP_ERROR_GONE, "is gone", farjump_store_retain(store, handle, &first));
     FAILS(FARJUMP_ERROR_GONE, "is gone", farjump_store_count(store, handle, 1, &left));
     CHECK(first == NULL);
-    /* A reference that was released too often is an error, and its variable NULL all the same. */
+    /* Releasing a reference too often is an error. Its variable becomes NULL nevertheless. */
     WORKS(farjump_store_receive(store, handle, &first));
     FAILS(FARJUMP_ERROR_GONE, "is gone", farjump_counted_retain(first, &second));
     FAILS(FARJUMP_ERROR_GONE, "is gone", farjump_counted_release(&first, NULL));
@@ -158,7 +158,7 @@ static void a_leased_object_goes_when_its_time_is_over_and_a_renewal_counts_anew
     CHECK(lease_of(handle) == FARJUMP_FOREVER);
     WORKS(farjump_store_lease(store, handle, PATIENCE));
     CHECK(lease_of(handle) <= PATIENCE);
-    /* Renewed, for longer and for less. */
+    /* Renewals may be longer and shorter. */
     WORKS(farjump_client_lease(client, handle, 10 * PATIENCE));
     CHECK(lease_of(handle) > PATIENCE && lease_of(handle) <= 10 * PATIENCE);
     WORKS(farjump_store_lease(store, handle, FARJUMP_FOREVER));
@@ -222,7 +222,7 @@ int main(int argc, char **argv)
     a_leased_object_goes_when_its_time_is_over_and_a_renewal_counts_anew();
     a_null_where_something_must_be();
 
-    /* Owned objects and references keep the store and the client that they came by. */
+    /* Owned objects and references keep the store and the client that made them. */
     farjump_handle_t *kept = put();
     farjump_owned_t *owned;
     bool was_there;

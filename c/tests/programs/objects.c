@@ -1,4 +1,4 @@
-/* A store and its client in one process: what an owner can do, and what C gets wrong.
+/* A store and its client in one process: the operations of an owner, and errors of C programs.
  *
  *     objects FOLDER-OF-IFUNC-LIBRARIES EMPTY-FOLDER
  */
@@ -60,7 +60,7 @@ static void an_owner_uses_its_own_objects(const char *folder)
     CHECK(farjump_view_size(view) == 5 && memcmp(farjump_view_data(view), "five!", 5) == 0);
     WORKS(farjump_view_release(&view));
 
-    /* A full memory is spilled, and comes back. */
+    /* Objects in a full memory are spilled, and read back. */
     char *large = malloc(40000);
     CHECK(large != NULL);
     memset(large, 1, 40000);
@@ -113,7 +113,7 @@ static void an_owner_uses_its_own_objects(const char *folder)
     FAILS(FARJUMP_ERROR_SYSTEM, "no regular file", farjump_store_put_file(store, folder, &other));
     WORKS(farjump_handle_free(&handle));
 
-    /* Of two stores each says of the other's handles that their objects are gone. */
+    /* A store reports objects of another store as gone. */
     farjump_store_t *second;
     WORKS(farjump_store_open(NULL, &second));
     WORKS(farjump_store_put(second, NULL, "x", 1, &handle));
@@ -255,7 +255,7 @@ static void *read_often(void *client)
     return NULL;
 }
 
-/* A child that was forked has its parent's client, and may neither use nor disturb it. */
+/* A forked child has its parent's client, but can neither use nor disturb it. */
 static void a_child_connects_itself(farjump_client_t *client, const farjump_handle_t *handle)
 {
     farjump_view_t *view, *none;
@@ -390,7 +390,7 @@ static void a_resolver_keeps_nothing_of_owners_that_ended(const char *folder)
         WORKS(farjump_handle_free(&handle));
         WORKS(farjump_store_close(&store));
         WORKS(farjump_target_thread_stop(&thread, NULL));
-        /* The next use shows the end of the last one. Descriptors of ended links are closed by a thread. */
+        /* The next use reveals the end of the last owner. A thread closes descriptors of ended links. */
         count_kept(&descriptors, &mappings);
         if (turn == 1) {
             first_descriptors = descriptors;

@@ -1,4 +1,4 @@
-// An owner of objects and their reader in one C++ program, each object of farjump's ending with its scope.
+// An owner of objects and their reader in one C++ program. Each object of farjump's is freed at the end of its scope.
 //
 //     objects_cpp ADDRESS FOLDER-OF-IFUNC-LIBRARIES
 #include <farjump.h>
@@ -54,7 +54,7 @@ template <typename Owner, typename Make> Owner made(Make make)
     return Owner(object);
 }
 
-// Calls at several objects, of which one is gone.
+// Calls a function at several objects. One of them is gone.
 void call(const Client &client, const std::string &folder, const Handle &gone)
 {
     auto library =
@@ -74,7 +74,7 @@ void call(const Client &client, const std::string &folder, const Handle &gone)
     std::printf("%zu outcomes and %d failed\n", farjump_outcomes_count(outcomes.get()), failed);
 }
 
-// A stream whose ends are in one process.
+// Publishes and subscribes to a stream in one process.
 void stream(const Store &store, const Client &client)
 {
     auto publisher =

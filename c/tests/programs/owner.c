@@ -2,8 +2,8 @@
  *
  *     owner ADDRESS
  *
- * It prints the handles of a table, of a reserved object, and of one that is evicted already. Then it does what its input says,
- * a word a line, and prints a line for each.
+ * It prints the handles of a table, of a reserved object, and of an evicted one. Then it handles the requests of its input, a
+ * word a line, and prints a line for each.
  */
 #include <inttypes.h>
 

@@ -2,8 +2,8 @@
  *
  *     reader TABLE RESERVED GONE WAY FOLDER-OF-IFUNC-LIBRARIES
  *
- * The handles are those that the owner printed; WAY is `mapped` or `frames`. It prints a line where the test is to do something,
- * and reads one when that is done.
+ * The handles are those that the owner printed. WAY is `mapped` or `frames`. It prints a line with each request to the test,
+ * and reads a line when the test has handled the request.
  */
 #include "hex.h"
 
@@ -12,7 +12,7 @@
 static farjump_client_t *client;
 static bool mapped;
 
-/* Has the test do something. */
+/* Sends the test a request, and waits until it is done. */
 static void ask(const char *what)
 {
     char line[64];
@@ -57,7 +57,7 @@ static void objects_are_read_put_and_evicted(const farjump_handle_t *table, cons
     WORKS(farjump_client_evict(client, gone, &is_there));
     CHECK(!is_there);
 
-    /* Objects of all sizes, empty ones and those that travel with the request among them. */
+    /* Objects of all sizes. Some are empty, and some travel with the request. */
     for (size_t size = 0; size <= 200000; size = size * 7 + 1) {
         unsigned char *bytes = malloc(size + 1);
         CHECK(bytes != NULL);
@@ -202,12 +202,12 @@ static void forged_handles_are_refused(const char *digits)
         WORKS(farjump_handle_from_bytes(bytes, size, &forged));
         int status = farjump_client_get(client, forged, &view);
         if (at >= 20 && at < 28) {
-            /* The length in a handle is for people: what the owner says counts. */
+            /* The length in a handle is for users. The length at the owner counts. */
             WORKS(status);
             has_contents(view, TABLE);
             WORKS(farjump_view_release(&view));
         } else {
-            /* Each number has a key of its own, also that of an object which never was. */
+            /* Each number has a key of its own, even if there never was an object of that number. */
             bool key = at >= 12;
             GIVES(key ? FARJUMP_ERROR_WRONG_KEY : FARJUMP_ERROR_GONE, status);
             CHECK(view == NULL);
@@ -228,7 +228,7 @@ static void what_is_evicted_or_loses_its_owner_stays_while_it_is_read(const farj
     WORKS(farjump_client_get(client, table, &view));
     ask("evict");
     FAILS(FARJUMP_ERROR_GONE, "is gone", farjump_client_get(client, table, &none));
-    /* Nothing is written over it, however much comes. */
+    /* It is not overwritten, even if the store gets full. */
     do {
         status = farjump_client_put(client, NULL, zeros, sizeof zeros, PATIENCE, &other);
         if (status == FARJUMP_OK)

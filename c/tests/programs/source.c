@@ -53,12 +53,12 @@ static void calls_come_back(void)
     farjump_pending_t first, second;
     WORKS(farjump_link_call(link_, sum, keys, sizeof keys, PATIENCE, reply));
     CHECK(reply_number() == 50);
-    /* A function without arguments, and a reply that is not needed. */
+    /* A call without arguments, and a call without use of the reply. */
     WORKS(farjump_link_call(link_, sum, NULL, 0, PATIENCE, reply));
     CHECK(reply_number() == 0);
     WORKS(farjump_link_call(link_, sum, keys, sizeof keys, PATIENCE, NULL));
 
-    /* Replies are matched to calls in whatever order they are taken. */
+    /* Replies are matched to calls in any order of waiting. */
     WORKS(farjump_link_inject(link_, sum, keys, 8, &first));
     WORKS(farjump_link_try_inject(link_, sum, keys, 16, &second));
     CHECK(first != 0 && second != 0 && first != second);
@@ -84,7 +84,7 @@ static void calls_come_back(void)
     GIVES(FARJUMP_ERROR_NO_CALL, farjump_pending_cancel(link_, first));
 }
 
-/* An event loop of the program's own that includes farjump. It polls for replies only when woken. */
+/* Runs an event loop of the program's own that includes farjump. It polls for replies only when woken. */
 static void an_event_loop_is_woken_for_answers(void)
 {
     struct pollfd awake = {.fd = farjump_link_fd(link_), .events = POLLIN};
@@ -108,7 +108,7 @@ static void an_event_loop_is_woken_for_answers(void)
     CHECK(farjump_link_fd(link_) == awake.fd);
 }
 
-/* The function is compiled for the target's CPU, or it is said why not, while calls go on. */
+/* The function is compiled for the target's CPU while calls continue. Otherwise the reason is given. */
 static void an_image_for_the_targets_cpu_comes_behind_the_calls(const char *address)
 {
     const uint64_t keys[] = {3, 4, 5};
@@ -182,7 +182,7 @@ static void calls_of_a_group_come_back_each(void)
         WORKS(farjump_pending_wait(link_, pending[key], PATIENCE, reply));
         CHECK(reply_number() == key * key);
     }
-    /* One that is not finished is not forgotten. */
+    /* A call of an unfinished group is not lost. */
     WORKS(farjump_group_inject(link_, sum, NULL, 0, &pending[0]));
     WORKS(farjump_pending_wait(link_, pending[0], PATIENCE, reply));
     CHECK(reply_number() == 0);
@@ -276,7 +276,7 @@ static void the_target_answers_questions(const char *address)
     WORKS(farjump_admin_free(&admin));
 }
 
-/* Calls outlive their library, also those whose code the target requests after it was closed. */
+/* Calls outlive their library, even if the target requests their code after it was closed. */
 static void a_library_is_closed_while_its_calls_are_pending(const char *address, const char *folder)
 {
     const uint64_t key = 2;
@@ -295,7 +295,7 @@ static void a_library_is_closed_while_its_calls_are_pending(const char *address,
     WORKS(farjump_admin_free(&admin));
 }
 
-/* The contents of libNAME.so in this folder, which the caller frees. */
+/* Returns the contents of libNAME.so in this folder. The caller frees them. */
 static void *contents_of(const char *folder, const char *name, size_t *size)
 {
     char path[4096];
@@ -363,7 +363,7 @@ int main(int argc, char **argv)
     WORKS(farjump_link_path(link_, reply));
     CHECK(strstr(farjump_bytes_text(reply), "shm, arrives by") == farjump_bytes_text(reply));
 
-    /* Libraries that are closed while a link knows them. */
+    /* Libraries can be closed while a link knows them. */
     WORKS(farjump_library_close(&sum));
     WORKS(farjump_library_close(&echo));
     a_library_is_closed_while_its_calls_are_pending(argv[1], argv[2]);

@@ -3,8 +3,8 @@
  *     stream publish HANDLE TOPIC COUNT
  *     stream subscribe HANDLE TOPIC PUBLISHERS
  *
- * HANDLE is that of an object of the owner. A publisher says its number, publishes COUNT texts, says `published`, and finishes
- * when it reads a line. A subscriber prints a line for each entry, for each publisher that is gone, and for the end.
+ * HANDLE is that of an object of the owner. A publisher prints its number, publishes COUNT texts, prints `published`, and
+ * finishes when it reads a line. A subscriber prints a line for each entry, for each publisher that is gone, and for the end.
  */
 #include <inttypes.h>
 

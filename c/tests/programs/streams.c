@@ -1,4 +1,4 @@
-/* Streams in one process, through its store and through a client: bounds, slow and late subscribers, and what C gets wrong.
+/* Streams in one process, through its store and through a client: bounds, slow and late subscribers, and errors of C programs.
  *
  *     streams FOLDER-OF-IFUNC-LIBRARIES EMPTY-FOLDER
  */
@@ -39,7 +39,7 @@ static void publish(farjump_publisher_t *publisher, unsigned char byte)
     WORKS(farjump_publisher_publish_bytes(publisher, "byte", &byte, 1, PATIENCE, NULL));
 }
 
-/* The next item, which has this byte. */
+/* Returns the next item. It must have this byte. */
 static farjump_item_t *next_is(farjump_subscriber_t *subscriber, unsigned char byte)
 {
     farjump_item_t *item;
@@ -75,7 +75,7 @@ static void a_full_topic_is_a_status(void)
           farjump_publisher_publish_bytes(refuses, NULL, "y", 1, PATIENCE, &number));
     CHECK(number == 77);
     takes(slow, 1);
-    /* It has gone past an entry when it asks for the next one. */
+    /* A subscriber is done with an entry when it requests the next one. */
     item = next_is(slow, 2);
     WORKS(farjump_publisher_publish(refuses, handle, PATIENCE, &number));
     WORKS(farjump_publisher_finish(waits, PATIENCE));
@@ -94,7 +94,7 @@ static void a_full_topic_is_a_status(void)
     GIVES(FARJUMP_STREAM_END, farjump_subscriber_next(slow, 0, &item));
     CHECK(item == NULL);
     WORKS(farjump_subscriber_close(&slow));
-    /* Its maker evicts what was only published. */
+    /* Its maker evicts an object that was published and not given. */
     WORKS(farjump_store_evict(store, handle, NULL));
     WORKS(farjump_handle_free(&handle));
 }
@@ -170,7 +170,7 @@ static void a_topic_owns_what_it_was_given_until_all_have_released_it(void)
         items[byte - 1] = next_is(subscriber, byte);
     }
     publish(publisher, 4);
-    /* It holds as many as it may. */
+    /* The subscriber holds as many items as it may. */
     FAILS(FARJUMP_ERROR_TOO_MANY, "may hold no more", farjump_subscriber_next(subscriber, PATIENCE, &item));
     CHECK(item == NULL);
     WORKS(farjump_store_exists(store, given, &is_there));
@@ -183,7 +183,7 @@ static void a_topic_owns_what_it_was_given_until_all_have_released_it(void)
     CHECK(!is_there);
     GIVES(FARJUMP_ERROR_GONE, farjump_publisher_publish(publisher, given, PATIENCE, NULL));
 
-    /* A topic owns objects of its own store alone, and passes handles of any. */
+    /* A topic owns only objects of its own store, and passes handles of any store. */
     WORKS(farjump_store_open(NULL, &other));
     WORKS(farjump_store_put(other, NULL, "elsewhere", 9, &foreign));
     FAILS(FARJUMP_ERROR_ARGUMENT, "another store's", farjump_publisher_give(publisher, foreign, PATIENCE, NULL));
@@ -193,7 +193,7 @@ static void a_topic_owns_what_it_was_given_until_all_have_released_it(void)
     WORKS(farjump_item_release(&item));
     WORKS(farjump_store_close(&other));
 
-    /* Items outlive their subscriber, and are usable by the handle that they lend. */
+    /* Items outlive their subscriber, and keep the objects of the handles that they lend. */
     WORKS(farjump_store_publisher(store, "given", NULL, &here));
     WORKS(farjump_subscriber_close(&subscriber));
     farjump_bytes_t *bytes;
@@ -352,7 +352,7 @@ int main(int argc, char **argv)
     WORKS(farjump_store_stats(store, &stats, sizeof stats));
     CHECK(stats.objects == 0);
 
-    /* Both ends keep the client, and learn that the owner is gone. */
+    /* Publisher and subscriber keep the client, and report that the owner is gone. */
     WORKS(farjump_client_publisher(client, "orphans", NULL, &publisher));
     WORKS(farjump_client_subscribe(client, "orphans", NULL, &subscriber));
     WORKS(farjump_client_close(&client));

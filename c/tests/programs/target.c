@@ -1,4 +1,4 @@
-/* A target in C: serves at an address, in the given way, until its standard input ends. Then it prints its
+/* A target in C: serves at an address, by the given method, until its standard input ends. Then it prints its
  * statistics.
  *
  *     target ADDRESS poll|run|thread|epoll
@@ -56,13 +56,13 @@ static farjump_target_t *listen_at(const char *address, struct store *store)
     WORKS(farjump_target_options_set_max_sources(options, 8));
     WORKS(farjump_target_options_set_rights(options, FARJUMP_RIGHT_OBSERVE | FARJUMP_RIGHT_CALL | FARJUMP_RIGHT_INJECT | FARJUMP_RIGHT_DROP));
     WORKS(farjump_target_listen(address, options, &target));
-    /* They were copied. */
+    /* The target has copied the options. */
     WORKS(farjump_target_options_free(&options));
     CHECK(strcmp(farjump_target_address(target), address) == 0);
     return target;
 }
 
-/* Whether standard input has ended. */
+/* Returns whether standard input has ended. */
 static int over(int timeout_ms)
 {
     struct pollfd input = {STDIN_FILENO, POLLIN, 0};
@@ -92,7 +92,7 @@ static void serve_polled(farjump_target_t *target)
     }
 }
 
-/* An event loop of the program's own that includes farjump. */
+/* Serves in an event loop of the program's own that includes farjump. */
 static void serve_in_epoll(farjump_target_t *target)
 {
     struct epoll_event event = {.events = EPOLLIN};

@@ -83,7 +83,7 @@ impl Report {
         let function = |outcome: &Outcome| {
             json!({
                 "name": outcome.name,
-                "result": outcome.result.to_json(),
+                "answer": outcome.result.to_json(),
                 "expected": outcome.expected.to_json(),
                 "code_bytes": outcome.code_bytes,
                 "payload_bytes": outcome.payload_bytes,

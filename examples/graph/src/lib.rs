@@ -1,7 +1,8 @@
 //! Breadth-first search and triangle counting over a graph in several targets. Each hop runs at the data, or here on a
 //! fetched list: always here, always there, or where [`farjump::placement`] chooses.
 //!
-//! [`graph`] makes the graph, [`shard`] serves its parts, [`work`] defines hops, and [`bfs`] and [`triangles`] are the
+//! [`graph`] makes the graph, [`shard`] serves its parts, [`work`](queries::work) defines hops, and
+//! [`bfs`](queries::bfs) and [`triangles`](queries::triangles) are the
 //! algorithms. [`compare`] measures the three strategies.
 
 #![deny(missing_docs)]

@@ -1,4 +1,4 @@
-/* Asks for payloads at whole pages, and replies the address of its payload: a uint64_t. */
+/* Has payloads aligned to pages, and replies the address of its payload: a uint64_t. */
 #include <farjump_ifunc.h>
 
 FARJUMP_COPY_ARGS(aligned)

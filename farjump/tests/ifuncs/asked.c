@@ -1,5 +1,5 @@
-/* Its payload starts with the number of times that it was asked for the length of one, as a uint64_t, which it
- * replies. The rest is whatever was there. */
+/* Its payload starts with a uint64_t, the number of requests for the length of a payload. It replies that. The rest of
+ * the payload is not initialised. */
 #include <farjump_ifunc.h>
 
 static uint64_t asked;

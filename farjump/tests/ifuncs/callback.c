@@ -1,10 +1,10 @@
 /* Passes a function of its own to the target's `each`, and to qsort. The payload is a letter, the place of the
  * panic:
  *
- *     e   inside what `each` calls
- *     q   inside what qsort calls
- *     d   inside what `each` calls, through functions of its own
- *     a   after both, from a function whose stack may hold their remains
+ *     e   inside a function that `each` calls
+ *     q   inside a function that qsort calls
+ *     d   inside a function that `each` calls, through functions of its own
+ *     a   after both, from a function with their remains on its stack
  *     o   inside a function of its own, which is called by address
  *     -   nowhere */
 #include <farjump_ifunc.h>

@@ -1,4 +1,4 @@
-/* codec_raw - the sample `codec` with arguments that are its payload: for blocks made elsewhere. */
+/* codec_raw - the sample `codec` with its payload as arguments, for blocks made elsewhere. */
 #define codec_payload_get_max_size compressed_max_size
 #define codec_payload_init_shrink compressed_init
 #include "../../../ifuncs/samples/c/codec.c"

@@ -1,4 +1,4 @@
-/* Replies its mark. Tests write other digits over it in the library's file: each such file is another function. */
+/* Replies its mark. Tests replace its digits in the library's file: each such file is another function. */
 #include <farjump_ifunc.h>
 
 FARJUMP_COPY_ARGS(distinct)

@@ -1,4 +1,4 @@
-/* The data that the functions of the kills test share with it: `Pages` of tests/kills/journal.rs. */
+/* The data that the kills test and its functions share: `Pages` of tests/kills/journal.rs. */
 #include <farjump_ifunc.h>
 
 enum { LOG = 1 << 18 };
@@ -14,7 +14,7 @@ struct ledger {
 /* A payload: this, and any number of words, each the name plus its place among them. */
 struct entry {
     uint64_t name;
-    uint64_t held; /* whether it is to be held */
+    uint64_t held; /* whether the call waits for `hold` */
     uint64_t reply; /* words to reply beyond the name and the place in the log */
 };
 

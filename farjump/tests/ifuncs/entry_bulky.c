@@ -1,4 +1,4 @@
-/* As entry.c, in an image of 900 KiB: it takes its time to travel. */
+/* Like entry.c, in an image of 900 KiB that takes long to travel. */
 #include "entry.h"
 
 FARJUMP_COPY_ARGS(entry)

@@ -1,4 +1,4 @@
-/* Replies the process id: getpid is the process's. */
+/* Replies the process id, by the process's own getpid. */
 #include <farjump_ifunc.h>
 #include <unistd.h>
 

@@ -1,12 +1,12 @@
-/* later - does the first step of its payload, and sends itself on with the rest; without a rest it replies `done`.
+/* later - does the first step of its payload, and runs again with the rest. Without a rest it replies `done`.
  *
- *     l   has the target's function `lend` do its work
+ *     l   calls the target's function `lend`
  *     n   does nothing
- *     =   replies the rest of its payload, and sends itself on no more
- *     *   sends itself on twice, both times with its whole payload, for ever
- *     .   sends itself on with its whole payload, for ever
+ *     =   replies the rest of its payload, and does not run again
+ *     *   runs again twice, both times with its whole payload, without end
+ *     .   runs again with its whole payload, without end
  *
- * It sends itself on to its own target, or, where `>` stands before the rest, to the destination `next`. */
+ * It runs again on its own target. If `>` stands before the rest, it forwards itself to the destination `next` instead. */
 #include <farjump_ifunc.h>
 
 extern uint32_t lend(void);

@@ -1,5 +1,5 @@
-/* lending - has the target's function `lend` do its work twice, unless the payload is `n`, and then replies, or panics if
- * the payload is `p`. */
+/* lending - calls the target's function `lend` twice, unless the payload is `n`. Then it replies, or panics if the payload
+ * is `p`. */
 #include <farjump_ifunc.h>
 
 extern uint32_t lend(void);

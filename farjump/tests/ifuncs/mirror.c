@@ -1,4 +1,4 @@
-/* Asks for payloads at whole pages. Replies the address of its payload, a uint64_t, and the payload. */
+/* Has payloads aligned to pages. Replies the address of its payload, a uint64_t, and the payload. */
 #include <farjump_ifunc.h>
 
 FARJUMP_COPY_ARGS(mirror)

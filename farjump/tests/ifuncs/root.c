@@ -1,4 +1,4 @@
-/* Replies the cube root of a double: cbrt is libm's. */
+/* Replies the cube root of a double, by cbrt of libm. */
 #include <farjump_ifunc.h>
 #include <math.h>
 

@@ -3,7 +3,7 @@
 #define ROUNDING_H
 #include <stdint.h>
 
-/* Rounds upward from now on: doubles, and on x86-64 also the values of x87. */
+/* Makes this thread round upward: doubles, and on x86-64 also the values of x87. */
 static inline void round_up(void)
 {
 #if defined(__x86_64__)

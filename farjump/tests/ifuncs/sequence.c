@@ -1,5 +1,5 @@
 /* The payload starts with a uint64_t: the expected number of earlier calls. Replies two: the true number, and
- * how often the two differed. An empty payload only queries. */
+ * the number of calls for which the two differed. An empty payload only queries. */
 #include <farjump_ifunc.h>
 
 FARJUMP_COPY_ARGS(sequence)

@@ -1,5 +1,5 @@
-/* The payload is two uint64_t: the number of bytes to reply, and of each piece. Replies them, then the last
- * return value of farjump_reply as a byte. Panics with the rest of the payload, if there is any. */
+/* The payload is two uint64_t: the number of bytes to reply, and the number of bytes of each piece. Replies the bytes,
+ * then the last return value of farjump_reply as a byte. Panics with the rest of the payload, if there is any. */
 #include <farjump_ifunc.h>
 
 FARJUMP_COPY_ARGS(speech)

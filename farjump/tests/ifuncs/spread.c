@@ -1,13 +1,13 @@
-/* spread - counts itself at target_args, replies one byte, and sends itself on as its payload says:
+/* spread - counts itself at target_args, replies one byte, and forwards itself as its payload says:
  *
  *     depth       generations that follow
  *     width       messages to each place
  *     reply       the byte
- *     last        what a call without following generations does: `!` panics, `~` replies 4000 bytes, anything else nothing;
+ *     last        action of a call without following generations: `!` panics, `~` replies 4000 bytes, anything else nothing;
  *                 with `n` no call counts itself
  *     places      names of destinations, each with `;` behind it; `@` is this target
  *
- * Where a message is not accepted it replies the digit of the return value, and `?` without any. */
+ * If a message is not accepted, it replies the digit of the return value. For a malformed payload it replies `?`. */
 #include <farjump_ifunc.h>
 
 FARJUMP_COPY_ARGS(spread)

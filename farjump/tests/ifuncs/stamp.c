@@ -1,6 +1,6 @@
-/* stamp - makes code of a template: the payload is a factor (8 bytes), the names of places with `;` behind each, `@` for
+/* stamp - makes code from a template. The payload is a factor (8 bytes), the names of places with `;` behind each, `@` for
  * this target, a zero byte, and the image of `stencil`. The code with the factor gets a payload of three bytes at each
- * place. Replies the digit of each return value that is not 0. With the factor 0 it sends to code that nobody has made. */
+ * place. Replies the digit of each return value that is not 0. With the factor 0 it injects code that does not exist. */
 #include <farjump_ifunc.h>
 
 FARJUMP_COPY_ARGS(stamp)

@@ -1,9 +1,9 @@
-/* stencil - a template for code: replies FACTOR, which `stamp` replaces, times the length of the payload. */
+/* stencil - a template for code: replies `factor` times the length of the payload. `stamp` replaces `factor`. */
 #include <farjump_ifunc.h>
 
 FARJUMP_COPY_ARGS(stencil)
 
-/* Not known when it is compiled, so it stays in one place of the image. */
+/* The compiler cannot use its value, so it stays in one place of the image. */
 static const volatile uint64_t factor = 0x5354454e43494c21;
 
 FARJUMP_IFUNC void stencil_main(void *payload, size_t payload_size, void *target_args)

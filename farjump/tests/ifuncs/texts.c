@@ -1,9 +1,9 @@
-/* Calls what compilers call on their own, beside memcpy and its like. The payload is a text, a zero byte, and the same again. */
+/* Calls functions that compilers call on their own, besides memcpy and the like. The payload is twice a text with a zero. */
 #include <farjump_ifunc.h>
 
 FARJUMP_COPY_ARGS(texts)
 
-/* By other names, as a compiler would put calls of its own in their place. */
+/* Other names, as a compiler would replace calls by the usual names. */
 size_t length_of(const char *text) __asm__("strlen");
 int differ(const void *one, const void *other, size_t len) __asm__("bcmp");
 

@@ -1,5 +1,5 @@
-/* Replies four uint64_t: its own address, its payload's, that of a table of its own which asks for 1024 bytes
- * of alignment, and the first letter of a word found through a table of addresses. */
+/* Replies four uint64_t: its own address, its payload's address, the address of a table with an alignment of 1024
+ * bytes, and the first letter of a word that it finds through a table of addresses. */
 #include <farjump_ifunc.h>
 
 static const char *const words[] = {"zero", "one", "two"};

@@ -24,7 +24,9 @@ pub(crate) fn has_ucx_tcp() -> bool {
 
 /// A target to listen at `address`, over `transport`.
 pub(crate) fn listen<'a>(address: &str, transport: &str) -> TargetBuilder<'a> {
-    Target::listen(address).key(Key::from_bytes(KEY)).transport(transport).ucx_tcp(has_ucx_tcp())
+    let target = Target::listen(address).key(Key::from_bytes(KEY)).transport(transport);
+    // On a busy machine a source that loads UCX can take more than two seconds.
+    target.ucx_tcp(has_ucx_tcp()).handshake_timeout(PATIENCE)
 }
 
 /// A link to be made to it.

@@ -1,7 +1,6 @@
-/* chain - forwards itself from target to target, each of which knows the one after it as `next`, and collects
- * the length of the data of each. The arguments are the number of targets to visit, in decimal digits.
- * target_args is a struct farjump_data. The last target replies, for each visited in order, a 64-bit
- * number. */
+/* chain - forwards itself from target to target, and collects the length of each one's data. Each target knows
+ * the one after it as `next`. The arguments are the number of targets to visit, in decimal digits. target_args
+ * is a struct farjump_data. The last target replies a 64-bit number for each visited target, in order. */
 #include <farjump_ifunc.h>
 
 #define MOST 256

@@ -14,7 +14,7 @@
 /* ---- At the source ---- */
 
 #define LAST_LITERALS 5 /* the format: at least so many bytes at the end are no match */
-#define LAST_MATCH 12   /* the format: nor does one begin in so many bytes at the end */
+#define LAST_MATCH 12   /* the format: no match begins in so many bytes at the end */
 #define HASH_BITS 12
 #define MAX_ARGS 0x7e000000 /* as in LZ4: positions have 32 bits */
 
@@ -51,7 +51,7 @@ static uint8_t *put_literals(uint8_t *to, const uint8_t *literals, size_t len, s
     return to + len;
 }
 
-/* Greedy: takes the last position with four bytes of this hash, if they are equal and near enough. */
+/* Compresses greedily: takes the last position with four bytes of this hash, if they are equal and near enough. */
 static uint8_t *compress(uint8_t *to, const uint8_t *from, size_t len)
 {
     uint32_t seen[1 << HASH_BITS] = { 0 };
@@ -128,7 +128,7 @@ static uint64_t next_length(struct input *in, unsigned half_token)
 }
 
 /* Appends bytes from memory or, if `from` is NULL, from `offset` back in the window; these may overlap the
- * bytes being appended. Returns nonzero if the reply gets too long, which ends the call. */
+ * bytes being appended. Returns nonzero if the reply gets too long. That ends the call. */
 static int append(struct output *out, const volatile uint8_t *from, size_t offset, uint64_t len)
 {
     if (len > out->len - out->made)

@@ -8,9 +8,9 @@
  * with columns a to p, numbers, + - * < <= > >= == != && || ! and parentheses, as in C. The reply is a count, a 64-bit
  * number.
  *
- * Compiled, the expression becomes a function of its own: this one writes it as text, hands that to the target as code
- * (farjump_make), and sends it a message (farjump_inject). The same expression is the same code, which the target has
- * by then. The target has to take bitcode and let functions make code (farjump serve --bitcode --allow-making). */
+ * Compiled, the expression becomes a function of its own. This function writes it as text, gives that to the target as
+ * code (farjump_make), and injects it (farjump_inject). The same expression is the same code, which the target then
+ * has already. The target has to take bitcode and let functions make code (farjump serve --bitcode --allow-making). */
 #include <farjump_code.h>
 
 FARJUMP_COPY_ARGS(filter)
@@ -41,7 +41,7 @@ enum operation {
 
 struct step {
     enum operation operation;
-    int32_t value; /* of a number, or which column */
+    int32_t value; /* of a number, or the index of a column */
 };
 
 struct expression {

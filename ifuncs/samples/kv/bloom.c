@@ -1,8 +1,8 @@
 /* bloom - a Bloom filter in a string of the server's: 65,536 bits, of which each item sets seven.
  *
- * The payload is `+` and an item, to add it, or `?` and an item, to look for it. The filter is the first key of FJ.CALL, and
- * by a link the key `bloom`. The reply is one byte: 1 if the item may have been there before, 0 if it was not. With
- * 8,000 items in it, two in a hundred others seem to be there. */
+ * The payload is `+` and an item, to add it, or `?` and an item, to look for it. The filter is the first key of FJ.CALL. By
+ * a link it is the key `bloom`. The reply is one byte: 1 if the item may have been in the filter, 0 if it was not. With
+ * 8,000 items, the filter reports two in a hundred absent items as present. */
 #include <farjump_ifunc.h>
 #include <farjump_kv.h>
 
@@ -11,7 +11,7 @@
 
 FARJUMP_COPY_ARGS(bloom)
 
-/* FNV-1a, mixed once more, so that both halves serve as hashes. */
+/* Returns the FNV-1a hash, mixed once more, so that both halves serve as hashes. */
 static uint64_t hash(const uint8_t *bytes, size_t len)
 {
     uint64_t value = 0xcbf29ce484222325u;
@@ -22,7 +22,7 @@ static uint64_t hash(const uint8_t *bytes, size_t len)
     return value ^ value >> 33;
 }
 
-/* Sets a bit as SETBIT counts them: the first one is the highest of its byte. */
+/* Sets a bit. As for SETBIT, the first bit of a byte is the highest one. */
 static void set_bit(struct farjump_kv *kv, struct kv_bytes key, uint32_t bit)
 {
     char digits[10];

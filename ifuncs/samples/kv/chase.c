@@ -1,4 +1,4 @@
-/* chase - follows a list of keys: the value of each is the name of the next, up to one that is not there.
+/* chase - follows a list of keys: the value of each is the name of the next, up to a missing key.
  *
  * The list begins with the first key of FJ.CALL, or by a link with the key that the payload names. The reply is a uint64_t,
  * the number of keys, and the name that the last one holds. A list that closes to a ring ends after 2^20 keys. */

@@ -1,7 +1,7 @@
 /* downsample - means of a stream's values over spans of time.
  *
  * The key is the stream. The arguments are the field with the values, and the span in milliseconds. The answer is an array with
- * an element for each span that has values, up to 1024: its begin in milliseconds, the number of values, and their mean.
+ * an element for each span that has values, up to 1024: its start in milliseconds, the number of values, and their mean.
  * downsample.lua does the same. */
 #include <string.h>
 

@@ -1,5 +1,5 @@
 -- Means of a stream's values over spans of time. KEYS: the stream. ARGV: the field with the values, and the span in milliseconds.
--- Returns for each span with values its begin in milliseconds, the number of values, and their mean.
+-- Returns for each span with values its start in milliseconds, the number of values, and their mean.
 local field, span, spans, last = ARGV[1], tonumber(ARGV[2]), {}, nil
 for _, entry in ipairs(redis.call('XRANGE', KEYS[1], '-', '+')) do
   local ms = tonumber(string.match(entry[1], '^%d+'))

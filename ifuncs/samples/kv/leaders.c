@@ -1,7 +1,7 @@
 /* leaders - the members with the highest scores among those that pass a filter.
  *
- * The keys are a sorted set, and a hash with a field for each member. The arguments are how many members are wanted, up to 128,
- * and the value that their field has. The answer is an array of members and scores in turn. leaders.lua does the same. */
+ * The keys are a sorted set, and a hash with a field for each member. The arguments are the number of members wanted, up to
+ * 128, and the value of their field. The answer is an array of members and scores in turn. leaders.lua does the same. */
 #include <string.h>
 
 #include <farjump_ifunc.h>

@@ -1,5 +1,5 @@
 -- The members with the highest scores among those that pass a filter. KEYS: a sorted set, and a hash with a field for each member.
--- ARGV: how many members are wanted, and the value that their field has. Returns members and scores in turn.
+-- ARGV: the number of members wanted, and the value of their field. Returns members and scores in turn.
 local wanted, leaders, start = 2 * tonumber(ARGV[1]), {}, 0
 repeat
   local found = redis.call('ZREVRANGE', KEYS[1], start, start + 99, 'WITHSCORES')

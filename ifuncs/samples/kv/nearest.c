@@ -4,7 +4,7 @@
  * the first key of FJ.CALL, and the payload the query. By a link, the payload begins with the key's name and a zero; the
  * query follows, at the next multiple of 4 bytes from the payload's start.
  *
- * The reply is a uint64_t, the index of the vector, and a float, the distance. There is none if there are no vectors.
+ * The reply is a uint64_t, the index of the vector, and a float, the distance. There is no reply if there are no vectors.
  * Built by: farjump build nearest.c -o libnearest.so */
 #include "vectors.h"
 

@@ -1,7 +1,7 @@
 /* protobuf_sum - adds up a field of protobuf messages.
  *
- * The key is a string of messages, each with its length in front as a varint. The argument is the number of the field, whose
- * values are varints. The answer is the sum, modulo 2^64. The messages are read where the server has them.
+ * The key is a string of messages, each with its length in front as a varint. The argument is the number of the field. Its
+ * values are varints. The answer is the sum, modulo 2^64. The messages are read in the server's memory.
  * protobuf_sum.lua does the same. */
 #include <farjump_ifunc.h>
 #include <farjump_kv.h>

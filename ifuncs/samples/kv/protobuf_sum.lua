@@ -1,5 +1,5 @@
 -- Adds up a field of protobuf messages. KEYS: a string of messages, each with its length in front as a varint. ARGV: the number of
--- the field, whose values are varints. Returns the sum, exact up to 2^53.
+-- the field. Its values are varints. Returns the sum, exact up to 2^53.
 local data, field, at, sum = redis.call('GET', KEYS[1]) or '', tonumber(ARGV[1]), 1, 0
 local byte = string.byte
 local function varint()

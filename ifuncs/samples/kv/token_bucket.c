@@ -1,8 +1,8 @@
 /* token_bucket - takes tokens from a bucket that fills up again.
  *
- * The key is the bucket, a hash. The arguments are the most tokens that it holds, the tokens that come in a second, the tokens
- * wanted, and the time in microseconds; without a time the server's clock counts. The answer is an array: whether they were
- * taken (1 or 0), and the tokens left. token_bucket.lua does the same. */
+ * The key is the bucket, a hash. The arguments are its capacity in tokens, the tokens that come in a second, the tokens
+ * wanted, and the time in microseconds. Without a time the server's clock counts. The answer is an array: 1 if the tokens
+ * were taken, otherwise 0, and the tokens left. token_bucket.lua does the same. */
 #include <farjump_ifunc.h>
 #include <farjump_kv.h>
 
@@ -21,7 +21,7 @@ static double argument(struct farjump_kv *kv, size_t index)
     return value;
 }
 
-/* A field of the bucket, or `otherwise` for one that is not there. */
+/* Returns a field of the bucket, or `otherwise` if the field is missing. */
 static double saved(struct farjump_kv *kv, struct kv_bytes key, const char *field, size_t field_len, double otherwise)
 {
     struct kv_bytes text;

@@ -1,6 +1,6 @@
--- Takes tokens from a bucket that fills up again. KEYS: the bucket, a hash. ARGV: the most tokens that it holds, the tokens that
--- come in a second, the tokens wanted, and the time in microseconds; without a time the server's clock counts.
--- Returns whether they were taken (1 or 0), and the tokens left.
+-- Takes tokens from a bucket that fills up again. KEYS: the bucket, a hash. ARGV: its capacity in tokens, the tokens that
+-- come in a second, the tokens wanted, and the time in microseconds. Without a time the server's clock counts.
+-- Returns 1 if the tokens were taken, otherwise 0, and the tokens left.
 local most, rate, wanted, now = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 if not now then
   local time = redis.call('TIME')

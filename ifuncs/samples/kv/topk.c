@@ -1,7 +1,8 @@
 /* topk - the vectors that are nearest to a query, by the square of the Euclidean distance.
  *
- * The payload is a uint32_t, how many are wanted (128 at most), and then that of nearest (nearest.c). The reply has for each a
- * uint64_t, the vector's index, and a float, the distance: the nearest first, and fewer if there are not so many. */
+ * The payload is a uint32_t, the number of vectors wanted (128 at most), and then the payload of nearest (nearest.c). The reply
+ * has for each vector a uint64_t, its index, and a float, its distance. The nearest one is first. If the string has fewer
+ * vectors, the reply has fewer. */
 #include "vectors.h"
 
 #define MOST 128
@@ -30,7 +31,7 @@ FARJUMP_VECTORS FARJUMP_IFUNC void topk_main(void *payload, size_t payload_size,
         float d = distance(vector_at(&vectors, i), vectors.query, vectors.dims);
         if (kept == wanted && !(d < best[kept - 1].distance))
             continue;
-        /* Few vectors come here: the list stays sorted by moving what is farther. */
+        /* Few vectors come here, so moving the farther ones keeps the list sorted at little cost. */
         size_t at = kept < wanted ? kept++ : kept - 1;
         for (; at > 0 && d < best[at - 1].distance; at--)
             best[at] = best[at - 1];

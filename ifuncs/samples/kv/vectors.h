@@ -36,7 +36,7 @@ static inline float distance(const loose *a, const float *b, size_t dims)
 }
 
 /* Finds the query in the payload, and the vectors of its key. The key is the first one of FJ.CALL. By a link the payload begins
- * with the key's name and a zero, and the query follows at the next multiple of 4 bytes. Ends the call if that is not so. */
+ * with the key's name and a zero. The query follows at the next multiple of 4 bytes. Ends the call for another payload. */
 static inline struct vectors open_vectors(struct farjump_kv *kv, const uint8_t *payload, size_t payload_size)
 {
     static const char bad[] = "the payload is no query: KEY, a zero, and float32 values from a multiple of 4 bytes on";
@@ -71,7 +71,7 @@ static inline struct vectors open_vectors(struct farjump_kv *kv, const uint8_t *
     return (struct vectors){found.data, found.len / query_len, query, query_len / sizeof(float)};
 }
 
-/* The vector with this index. */
+/* Returns the vector with this index. */
 static inline const loose *vector_at(const struct vectors *vectors, size_t index)
 {
     return (const loose *)(vectors->bytes + index * vectors->dims * sizeof(float));

@@ -5,7 +5,7 @@
 
 
 def nearest(rows, query):
-    """Returns the number of the row, of rows as long as the query."""
+    """Returns the number of the nearest row. Rows are as long as the query."""
     width = len(query)
     if width == 0 or len(rows) < width:
         raise ValueError("there are no rows of that length")

@@ -8,7 +8,7 @@ use farjump_ifunc::{Data, NotForwarded, Payload, fail, ifunc};
 const MOST: usize = 256;
 const WORD: usize = size_of::<u64>();
 
-/// Number of targets in the arguments; `None` if it is malformed.
+/// Returns the number of targets in the arguments; `None` if they are malformed.
 fn targets(digits: &[u8]) -> Option<usize> {
     let count = digits.iter().try_fold(0, |count, digit| match digit {
         b'0'..=b'9' => Some(10 * count + usize::from(digit - b'0')).filter(|count| *count <= MOST),
@@ -17,7 +17,8 @@ fn targets(digits: &[u8]) -> Option<usize> {
     count.filter(|count| *count != 0)
 }
 
-/// Length of the payload: the number of targets visited and the length of each one's data, of 64 bits each.
+/// Returns the length of the payload: the number of targets visited and the length of each one's data, of 64 bits
+/// each.
 fn space(args: &[u8]) -> usize {
     WORD + targets(args).unwrap_or(0) * WORD
 }

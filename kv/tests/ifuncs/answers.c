@@ -1,6 +1,6 @@
-/* answers - answers as each character of the first argument says: i, d, s and a for an integer, a double, a string and an array
- * of two; n for NaN, b for bytes beside, t for the time, I and D for a number whose text, the second argument, is read and written
- * again. */
+/* answers - gives an answer for each character of the first argument: i, d, s and a for an integer, a double, a string and an
+ * array of two; n for NaN, b for bytes besides, t for the time. I and D parse the second argument as a number, and answer with
+ * its text. */
 #include <farjump_ifunc.h>
 #include <farjump_kv.h>
 

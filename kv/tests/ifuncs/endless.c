@@ -1,4 +1,4 @@
-/* endless - sends itself on to this server, for ever. */
+/* endless - runs itself again on this server, without end. */
 #include <farjump_ifunc.h>
 
 FARJUMP_COPY_ARGS(endless)

@@ -1,6 +1,6 @@
-/* ops - runs operations that the payload spells: operations end with 0x1e, their words with 0x1f. For each, the reply has
- * the number that the function returned, what it found, and a new line. The operation `panic` ends the call, and `again` has
- * those behind it run later. */
+/* ops - runs the operations in the payload. Operations end with 0x1e, their words with 0x1f. For each, the reply has the
+ * results of the function, its return value, and a newline. The operation `panic` ends the call. `again` runs the operations
+ * behind it later. */
 #include <farjump_ifunc.h>
 #include <farjump_kv.h>
 #include "../../../farjump/tests/ifuncs/rounding.h"
@@ -34,7 +34,7 @@ static void put_bytes(struct kv_bytes bytes)
     put(bytes.data, bytes.len);
 }
 
-/* Whether a word is a text, whose length is known. */
+/* Whether a word equals a string literal. */
 #define is(word, text) ((word).len == sizeof(text) - 1 && __builtin_memcmp((word).data, text, sizeof(text) - 1) == 0)
 
 static int64_t number(struct kv_bytes word)
@@ -49,8 +49,8 @@ static int64_t number(struct kv_bytes word)
 
 static uint64_t cursor, position, answer;
 
-/* Of its own, so that its return address is what is on top of the stack: Redis 7.0 looks there for the caller of code that it
- * does not know, and its report ends where that is no address of memory. */
+/* A function of its own, so that its return address is on top of the stack. Redis 7.0 looks there for the caller of unknown
+ * code. Its report ends there if that is no address of memory. */
 static __attribute__((noinline, noreturn)) void crash(void)
 {
     __builtin_trap();

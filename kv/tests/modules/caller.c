@@ -1,5 +1,5 @@
-/* A module of another author, whose commands take the command that follows them: CALLER.PLAIN runs it as modules run commands,
- * without a user, CALLER.AS_USER as the client's user, and CALLER.REPLICATE gives it to replicas and the append-only file.
+/* A module of another author. Its commands take another command as arguments. CALLER.PLAIN runs it as modules run commands,
+ * without a user. CALLER.AS_USER runs it as the client's user. CALLER.REPLICATE sends it to replicas and the append-only file.
  * Declares the few functions of the server that it needs. Built by cc. */
 #include <stddef.h>
 

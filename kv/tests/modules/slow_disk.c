@@ -1,4 +1,4 @@
-/* A slow disk, for servers that LD_PRELOAD this: writes to the append-only file take 100 ms. */
+/* A slow disk for servers with this library in LD_PRELOAD: writes to the append-only file take 100 ms. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

@@ -15,9 +15,9 @@ fn the_linker_in_the_environment_is_the_one_that_is_run() {
         build(&options).unwrap_or_else(|error| panic!("{error}"));
         return;
     }
-    let build_by = |linker| {
-        test_in_role(this_test!(), &["build"]).env("FARJUMP_LD", linker).output().expect("it starts")
-    };
+    let this = this_test!();
+    let build_by =
+        |linker| test_in_role(this, &["build"]).env("FARJUMP_LD", linker).output().expect("it starts");
     let refused = build_by("no-such-linker");
     let text =
         [refused.stdout, refused.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();

@@ -1,11 +1,11 @@
-"""Arrays as objects: a header of 64 bytes, and the items behind it in the order of C.
+"""Arrays as objects: a header of 64 bytes, then the items in C order.
 
-| offset | bytes | what |
+| offset | bytes | content |
 |---|---|---|
 | 0 | 4 | `FJA1` |
 | 4 | 1, 1 | letter of the items' kind (`b`, `i`, `u`, `f`, `c`), and their length in bytes |
 | 6 | 1, 1 | number of dimensions, at most 4, and 0 |
-| 8 | 32 | the dimensions, 8 bytes each; 0 for those that there are not |
+| 8 | 32 | the dimensions, 8 bytes each; 0 for missing ones |
 | 40 | 8 | length of the items in bytes |
 | 48 | 16 | 0 |
 
@@ -31,19 +31,19 @@ _SIZES = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (4, 8), "c": (8,
 
 
 class Header(NamedTuple):
-    """The facts of an array that is an object."""
+    """The type, dimensions and place of the array in an object."""
 
     dtype: numpy.dtype
     shape: tuple[int, ...]
     offset: int
-    """Where its items start."""
+    """Offset of its items, in bytes."""
     size: int
     """Their length in bytes."""
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value is no array, or one of `numpy.ndarray` or `numpy.memmap`. An array of another class is more than its
-    items: it has a mask or a unit, or its operations are others.
+    """Returns whether a value is no array, or one of `numpy.ndarray` or `numpy.memmap`. An array of another class is more
+    than its items: it has a mask, a unit or other operations.
     """
     kind = type(value)
     numpy = sys.modules.get("numpy")
@@ -51,7 +51,7 @@ def is_plain(value: Any) -> bool:
 
 
 def not_plain(array: Any, about: str) -> TypeError:
-    """The error for an array that is not plain. `about` begins its sentence."""
+    """Returns the error for an array that is not plain. `about` begins its sentence."""
     import numpy
 
     if isinstance(array, numpy.ma.MaskedArray):
@@ -63,7 +63,7 @@ def not_plain(array: Any, about: str) -> TypeError:
 
 
 def header(array: numpy.ndarray) -> bytes:
-    """The header for an array. Its items follow as `array.data` has them.
+    """Returns the header for an array. The items follow as `array.data` has them.
 
     TypeError or ValueError says why an array cannot be an object.
     """
@@ -84,7 +84,7 @@ def header(array: numpy.ndarray) -> bytes:
 
 
 def parse(buffer: Buffer) -> Header:
-    """The facts of the array in a buffer. ValueError says why there is none."""
+    """Returns the type, dimensions and place of the array in a buffer. ValueError says why there is none."""
     import numpy
 
     with memoryview(buffer) as view:
@@ -110,7 +110,7 @@ def parse(buffer: Buffer) -> Header:
 
 
 def view(buffer: Buffer) -> numpy.ndarray:
-    """The array in a buffer, without a copy: it can be written if the buffer can. ValueError says why there is none."""
+    """Returns the array in a buffer, without a copy. It is writable if the buffer is. ValueError says why there is none."""
     import numpy
 
     found = parse(buffer)

@@ -1,4 +1,4 @@
-"""The stores that this process uses, each opened once, for connectors and for proxies that are resolved."""
+"""The stores that this process uses for connectors and for resolving proxies. Each is opened once."""
 
 import os
 import threading
@@ -12,15 +12,15 @@ _lock = threading.RLock()
 _looks = Looks()
 # The clients that several users share, by address and key file.
 _shared = {}
-# The clients of proxies at targets of other programs. Connectors do not share those. An address does not name an owner: its
-# epoch does.
+# The clients of proxies at targets of other programs. Connectors do not share these. An owner is identified by its epoch, not
+# by its address.
 _resolving = {}
 # All clients, to be dropped in a forked child.
 _all = weakref.WeakSet()
 
 
 def lock():
-    """The lock for opening and closing clients, which a thread may take again. A forked child has its own."""
+    """Returns the lock for opening and closing clients. A thread may take it again. A forked child has its own."""
     return _lock
 
 
@@ -32,7 +32,7 @@ class Client:
         self.is_closed = False
         self._key = (address, key_file)
         self._users = 0
-        # Whether handles are resolved by it, which is one of its uses.
+        # Whether handles are resolved by it. That counts as one user.
         self._resolves = False
         self._connect(key_file, memory, timeout, starts)
         _all.add(self)
@@ -50,19 +50,19 @@ class Client:
                 ended = isinstance(error, (ConnectError, PeerGone)) and self.presence and self.presence.is_gone()
                 if self.presence is not None:
                     self.presence.close()
-                # Another process may have ended the owner just then: the next one is found, or started.
+                # If another process ended the owner just then, the next attempt finds or starts another one.
                 if not ended or time.monotonic() >= deadline:
                     raise
 
     @staticmethod
     def shared(address, key_file=None, memory=None, timeout=10.0, starts=True):
-        """The client of this address, for one more user, which `leave`s it at its end."""
+        """Returns the client of this address for one more user. The user calls `leave` when it is done."""
         key = (address, key_file)
         with _lock:
             client = _shared.get(key)
             if client is None or client.is_gone():
                 client = Client(address, key_file, memory, timeout, starts)
-                # Without a presence the end of a target is seen only in use: each user has a client of its own.
+                # Without a presence only a use reveals the end of a target: each user has a client of its own.
                 if client.presence is not None:
                     _shared[key] = client
             client._users += 1
@@ -70,8 +70,8 @@ class Client:
 
     @staticmethod
     def resolving(handle, address, key_file=None):
-        """The client by which a handle is resolved: that of a connector that is open, or one that stays open until its
-        owner ends. Starts no owner, which would have none of the objects.
+        """Returns the client that resolves a handle. It is that of an open connector, or one that stays open until its
+        owner ends. Starts no owner: a new one would have none of the objects.
 
         Raises:
             Gone: the owner at the address is another one.
@@ -98,7 +98,7 @@ class Client:
             return client
 
     def forget(self):
-        """Has the next user open another one, as the owner has ended."""
+        """Drops this client, as the owner has ended. The next user opens another one."""
         with _lock:
             for clients in (_shared, _resolving):
                 if clients.get(self._key) is self:
@@ -108,7 +108,7 @@ class Client:
                 self.leave()
 
     def is_gone(self):
-        """Whether it was closed, or the owner is known to have ended."""
+        """Returns whether it was closed, or the owner is known to have ended."""
         store = self.store
         return store is None or store.gone or (self.presence is not None and self.presence.is_gone())
 
@@ -131,7 +131,7 @@ class Client:
                 self.presence.close()
 
     def clear(self, timeout):
-        """Has the owner end with all objects, and closes this for all users."""
+        """Ends the owner with all objects, and closes this client for all users."""
         with _lock:
             if self.store is not None and self.presence is not None:
                 self.presence.clear(timeout)
@@ -139,7 +139,7 @@ class Client:
 
 
 def _known(key, epoch):
-    """The client at an address whose owner has this epoch, if one is open."""
+    """Returns the open client of an owner with this epoch; None if there is none."""
     for clients in (_shared, _resolving):
         client = clients.get(key)
         if client is not None and client.epoch == epoch and client.store is not None:
@@ -148,7 +148,7 @@ def _known(key, epoch):
 
 
 def _forget_ended(used):
-    """Drops the clients of owners that have ended, but for the one in use. Those of connectors stay theirs."""
+    """Drops the clients of ended owners, except the one in use. Connectors keep theirs."""
     _looks.took_place()
     for clients in (_shared, _resolving):
         for client in list(clients.values()):
@@ -157,8 +157,8 @@ def _forget_ended(used):
 
 
 def _after_fork():
-    """Drops the parent's clients in a forked child: their stores do not work here, and open copies of their
-    connections would keep the owner."""
+    """Drops the parent's clients in a forked child. Their stores do not work here, and open copies of their connections
+    would keep the owner from ending."""
     global _lock
     _lock = threading.RLock()
     _shared.clear()

@@ -28,17 +28,17 @@ class FarjumpKey(NamedTuple):
 class FarjumpConnector:
     """A connector to the objects of an owner.
 
-    Where no process listens at a `unix:` address, it starts an owner. An owner ends when its starter and all other
-    connected processes are gone, or with `close(clear=True)`. A target with a store, of a program of yours, is an owner
-    as well, at any address.
+    If no process listens at a `unix:` address, it starts an owner. An owner ends when its starter and all other
+    connected processes are gone, or with `close(clear=True)`. A target with a store in a program of yours is an owner
+    too, at any address.
 
     Args:
-        address: of the owner. Without it, that of all processes of this user on this machine.
+        address: the address of the owner. By default that for all processes of this user on this machine.
         key_file: the key for a target over TCP.
-        memory: most bytes of objects, in an owner that is started: half of the memory that the process may use if not given.
-        clear: whether `close` ends the owner, with all objects, if it is not told.
-        start: whether to start an owner where no process listens.
-        start_timeout: longest time for that, and for connecting, in seconds.
+        memory: most bytes of objects in an owner that it starts. By default half of the memory that the process may use.
+        clear: the default of `close`: whether it ends the owner with all objects.
+        start: whether to start an owner if no process listens.
+        start_timeout: longest time for the start and for connecting, in seconds.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class FarjumpConnector:
             self.address, options["key_file"], options["memory"], options["start_timeout"], options["start"]
         )
         if self._leave is not None:
-            # The client of the process that forked this one.
+            # The earlier client belongs to the parent process.
             self._leave.detach()
         self._client = client
         self._leave = weakref.finalize(self, client.leave)
@@ -83,7 +83,7 @@ class FarjumpConnector:
 
     @property
     def _store(self):
-        """The native store, opened again in a forked child. That of a closed connector may serve others still."""
+        """The native store, opened again in a forked child. That of a closed connector may still serve others."""
         store = self._client.store
         if store is not None and not self._closed:
             return store
@@ -99,13 +99,15 @@ class FarjumpConnector:
 
     @property
     def gone(self) -> bool:
-        """Whether it was closed, or its owner has ended: make another."""
+        """Whether it was closed, or its owner has ended. Then make another connector."""
         return self._closed or self._client.is_gone()
 
     def close(self, clear: bool | None = None) -> None:
-        """Closes the connector. With `clear`, ends the owner process and its objects for all. Closing it again does
-        nothing. A closed connector has no objects, also where others are open at its owner: `get` returns None, `exists`
-        False, and `evict` does nothing; what makes objects raises Closed."""
+        """Closes the connector. With `clear`, ends the owner process and its objects for all users. Closing it again does
+        nothing.
+
+        A closed connector has no objects, even if others are open at its owner. `get` returns None, `exists` returns
+        False, and `evict` does nothing. Methods that make objects raise Closed."""
         if self._closed:
             return
         self._closed = True
@@ -123,7 +125,7 @@ class FarjumpConnector:
             self._leave()
 
     def config(self) -> dict[str, Any]:
-        """The arguments that make another connector to the same objects, in any process of this machine."""
+        """Returns the arguments that make another connector to the same objects, in any process of this machine."""
         defaults = {"key_file": None, "memory": None, "start": True, "start_timeout": _START_TIMEOUT}
         config = {name: value for name, value in self._options.items() if value != defaults[name]}
         if self.clear:
@@ -132,7 +134,7 @@ class FarjumpConnector:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """A connector with the arguments that `config` returned."""
+        """Makes a connector with the arguments that `config` returned."""
         return cls(**config)
 
     def evict(self, key: FarjumpKey) -> None:
@@ -142,21 +144,21 @@ class FarjumpConnector:
             self._store.evict(handle)
 
     def exists(self, key: FarjumpKey) -> bool:
-        """Whether there is an object of this key."""
+        """Returns whether there is an object of this key."""
         handle = handle_of(key)
         if self._closed:
             return False
         if handle.length:
             return self._store.exists(handle)
         try:
-            # For the store a reserved handle exists; its object does not before it is set.
+            # In the store a reserved handle exists. Its object exists once it is set.
             self._store.get(handle)
         except (Gone, Unset):
             return False
         return True
 
     def get(self, key: FarjumpKey) -> memoryview | None:
-        """The bytes of an object as a read-only memoryview; None if there is none.
+        """Returns the bytes of an object as a read-only memoryview; None if there is none.
 
         On the owner's machine it shows the owner's memory.
         """
@@ -169,13 +171,13 @@ class FarjumpConnector:
             return None
 
     def get_batch(self, keys: Iterable[FarjumpKey]) -> list[memoryview | None]:
-        """The bytes of several objects, with None where there is none."""
+        """Returns the bytes of several objects, with None for each missing one."""
         return [self.get(key) for key in keys]
 
     def put(self, obj: Buffer) -> FarjumpKey:
         """Puts the bytes of an object, and returns its key."""
         store = self._store
-        # ProxyStore sets objects anew that were put (`update`), which a store lets do with reserved ones.
+        # ProxyStore sets put objects again (`update`). A store allows that for reserved ones alone.
         handle = store.reserve()
         try:
             store.set(handle, obj)
@@ -189,20 +191,19 @@ class FarjumpConnector:
         return [self.put(obj) for obj in objs]
 
     def put_parts(self, parts: Sequence[Buffer], type_name: str = "") -> FarjumpKey:
-        """Puts the bytes of an object whose parts lie apart, without putting them together before. It keeps them: its
-        key cannot be `set`."""
+        """Puts an object from parts, without joining them first. The object keeps its bytes: its key cannot be `set`."""
         return FarjumpKey(bytes(self._store.put_parts(parts, type_name=type_name)))
 
     def new_key(self, obj: object = None) -> FarjumpKey:
-        """A key without an object, for `set`. `obj` is not looked at."""
+        """Returns a key without an object, for `set`. Ignores `obj`."""
         return FarjumpKey(bytes(self._store.reserve()))
 
     def set(self, key: FarjumpKey, obj: Buffer) -> None:
-        """Sets the bytes of the object of a key, in place of others."""
+        """Sets the bytes of a key's object, and replaces earlier ones."""
         self._store.set(handle_of(key), obj)
 
     def wait(self, key: FarjumpKey, timeout: float | None = None) -> memoryview:
-        """The bytes of the object of a key, as soon as it is set.
+        """Waits until the object of a key is set, and returns its bytes.
 
         Raises:
             TimedOut: it was not set within `timeout` seconds.
@@ -212,7 +213,7 @@ class FarjumpConnector:
 
 
 def handle_of(key: FarjumpKey) -> Handle:
-    """The handle in a key."""
+    """Returns the handle in a key."""
     try:
         return Handle(key[0])
     except (TypeError, IndexError, KeyError):

@@ -8,7 +8,7 @@ class Error(Exception):
 
 
 class ConnectError(Error, ConnectionError):
-    """No link: nobody listens there, or the target rejects it."""
+    """A failed connection: no process listens at the address, or the target rejects the link."""
 
 
 class InjectError(Error):
@@ -16,19 +16,19 @@ class InjectError(Error):
 
 
 class TimedOut(Error, TimeoutError):
-    """A wait that took as long as it may."""
+    """A wait that reached its timeout."""
 
 
 class PeerGone(Error, ConnectionError):
-    """The target ended, or the connection to it did."""
+    """The end of the target, or of the connection to it."""
 
 
 class CallError(Error):
-    """A call that gave no reply of use."""
+    """A call without a usable reply."""
 
 
 class Refused(CallError):
-    """The target refused the call: nothing ran."""
+    """A call that the target refused: nothing ran."""
 
     ifunc: str
     """The name of the function."""
@@ -37,7 +37,7 @@ class Refused(CallError):
 
 
 class Panicked(CallError):
-    """The function ended its call by farjump_panic."""
+    """A call that its function ended by farjump_panic."""
 
     ifunc: str
     """The name of the function, or its code id."""
@@ -46,7 +46,7 @@ class Panicked(CallError):
 
 
 class Incomplete(CallError):
-    """Some of the calls that it led to were lost."""
+    """A call that led to others, some of which were lost."""
 
     ifunc: str
     """The name of the function."""
@@ -57,15 +57,15 @@ class Incomplete(CallError):
 
 
 class Cancelled(Error):
-    """The call was cancelled before its outcome was taken."""
+    """A call that was cancelled before its outcome was taken."""
 
 
 class Closed(Error):
-    """The link or the target was closed."""
+    """A link, a target or another object that was closed."""
 
 
 class Forked(Error):
-    """A forked child used what is its parent's."""
+    """A use of a parent's object in a forked child."""
 
 
 class LibraryError(Error):
@@ -82,7 +82,7 @@ class IfuncError(Error):
 
 
 class PicklingError(IfuncError, _pickle.PicklingError):
-    """A Python function that cannot be pickled, as another process would not find it."""
+    """A Python function that cannot be pickled: another process would not find it."""
 
 
 class ServeError(Error):
@@ -94,19 +94,19 @@ class HandleError(Error, ValueError):
 
 
 class Gone(Error, LookupError):
-    """The object is gone: evicted, or its owner has restarted."""
+    """An object that is gone: it was evicted, or its owner has restarted."""
 
 
 class Unset(Error, LookupError):
-    """The handle was reserved, and has no contents yet."""
+    """A handle that was reserved and has no contents yet."""
 
 
 class Spilled(Error, BlockingIOError):
-    """The store reads or writes its file for an object of a call, which has run again as often as it may: call again."""
+    """A call that reached its limit of runs while the store reads or writes its file for an object of it. Call again."""
 
 
 class StoreFull(Error, MemoryError):
-    """The store has no memory for an object."""
+    """A store without memory for an object."""
 
 
 class StreamError(Error):
@@ -114,11 +114,11 @@ class StreamError(Error):
 
 
 class StreamFull(StreamError):
-    """The topic is full: its slowest subscriber has not gone on in time, or none has come."""
+    """A full topic: its slowest subscriber took no entry in time, or no subscriber has come."""
 
 
 class PublisherGone(StreamError, ConnectionError):
-    """A publisher ended without finishing. All that it published came before."""
+    """A publisher that ended without finishing. All its entries came before this error."""
 
     publisher: int
     """Its number."""

@@ -37,7 +37,7 @@ LIBM = frozenset(
 _MAIN = ("__main__", "__mp_main__")
 
 
-# The exceptions for what the target's store says of a handle.
+# The exceptions for the errors of the target's store, by reason.
 _STORE_ERRORS: dict[int, type[Error]] = {
     glue.STORE + 2: HandleError,
     glue.STORE + 3: HandleError,
@@ -58,11 +58,11 @@ def ifunc(
     fastmath: bool = False,
     boundscheck: bool = False,
 ) -> Callable[[Callable[P, R]], Ifunc[P, R]]:
-    """Makes a function one that links can inject, as in `@farjump.ifunc("f4[:, ::1], f4[::1] -> i8")`.
+    """Makes a function injectable, as in `@farjump.ifunc("f4[:, ::1], f4[::1] -> i8")`.
 
-    Numba compiles it when it is first used. `levels` are levels of x86-64 CPUs, such as `v3`, for which there is code of its
-    own besides that for all of them. `error_model`, `fastmath` and `boundscheck` are Numba's, with the defaults of its
-    `njit`: a division by zero is a ZeroDivisionError, and with `error_model="numpy"` infinity, or 0 between integers.
+    Numba compiles it when it is first used. `levels` are levels of x86-64 CPUs, such as `v3`. Each gets code of its own,
+    besides the code for all CPUs. `error_model`, `fastmath` and `boundscheck` are Numba's, with the defaults of its `njit`.
+    A division by zero is a ZeroDivisionError. With `error_model="numpy"` it is infinity, or 0 between integers.
     """
     unknown = [level for level in levels if level not in LEVELS]
     if unknown:
@@ -83,7 +83,7 @@ def ifunc(
 
 
 class Ifunc(Generic[P, R]):
-    """A function that links can inject. Called, it runs here, compiled by Numba."""
+    """An injectable function. Called directly, it runs here, compiled by Numba."""
 
     __name__: str
     __qualname__: str
@@ -111,7 +111,7 @@ class Ifunc(Generic[P, R]):
         self._function, self._levels, self._options = function, levels, options
         self._lock, self._making = threading.Lock(), threading.Lock()
         self._local: Any = None
-        # Of a function that has no decorator where it stands: it may call itself, which Numba has to be told.
+        # Whether its name means the function without the decorator. It may call itself by that name, and has to be registered.
         self._is_its_own_name = function.__globals__.get(function.__name__) is function
         self._compiled: Compiled | None = None
         self._libraries: dict[Variant, tuple[Library, _Results]] = {}
@@ -133,10 +133,10 @@ class Ifunc(Generic[P, R]):
         return cast("R", dispatcher(*args, **kwargs))
 
     def _dispatcher(self) -> Any:
-        """Numba's function, which runs here, and which other functions call."""
+        """Returns Numba's function. It runs here, and other functions call it."""
         if self._local is None:
             numba = _numba().numba
-            # Not the lock of compilations: in one of them, Numba asks for this if the function calls itself.
+            # Not the lock of compilations: during one, Numba requests this if the function calls itself.
             with self._making:
                 self._local = self._local or numba.njit(**self._options)(self._function)
         return self._local
@@ -147,7 +147,7 @@ class Ifunc(Generic[P, R]):
         return _numba().typed(self._function, self.signature, self._options)
 
     def _run_here(self, *args: Any) -> Any:
-        """Runs it here as it runs at a target: with arguments of the signature's types, and those that links take."""
+        """Runs it here as at a target: converts arguments to the signature's types, and refuses those that links refuse."""
         self._check_no_output()
         return self._typed(*self.signature.values(args))
 
@@ -160,18 +160,20 @@ class Ifunc(Generic[P, R]):
 
     @property
     def library(self) -> Library:
-        """Its library, compiled now unless it was before. A target takes it as one of its own (`local`)."""
+        """Its library, compiled at first use. A target accepts it as one of its own (`local`)."""
         return self._built(Variant.PLAIN)[0]
 
     def _farjump_call(self, args: Sequence[Any]) -> tuple[Library, Any, _Results]:
-        """For links: the library, the payload with these arguments, and what makes results of outcomes."""
+        """Returns, for links, the library, the payload with these arguments, and the conversion of outcomes to results."""
         self._check_no_output()
         payload, has_handle = self.signature.payload(args)
         library, results = self._built(Variant.OBJECTS if has_handle else Variant.PLAIN)
         return library, payload, results
 
     def _derive(self, shape: Sequence[int] | None = None) -> _Derivation:
-        """What links call to make a new object of the target's, the output. The result is the bytes of its handle."""
+        """Returns the function as links call it to make its output a new object of the target. The result is the bytes of the
+        object's handle.
+        """
         if self.signature.output is None:
             raise TypeError(
                 f"`{self.__name__}` has no output for a new object: mark its last argument, as in `f4[::1], out f4[::1] -> none`"
@@ -204,7 +206,7 @@ class Ifunc(Generic[P, R]):
         return self._by_name()
 
     def _by_name(self) -> str:
-        """Its name, as a pickle has it. PicklingError says that the name does not lead to it."""
+        """Returns its name, as a pickle has it. Raises PicklingError if the name does not lead to it."""
         found: Any = None
         with contextlib.suppress(ImportError, AttributeError, ValueError):
             found = operator.attrgetter(self.__qualname__)(importlib.import_module(self.__module__))
@@ -239,7 +241,7 @@ class _Derivation:
 
 
 class _Results:
-    """Makes the results of a function's calls, and their exceptions."""
+    """The conversion of outcomes to a function's results and exceptions."""
 
     def __init__(self, function: Ifunc[..., Any], compiled: Compiled, variant: Variant) -> None:
         self._signature, self._file = function.signature, function._function.__code__.co_filename
@@ -270,7 +272,7 @@ class _Results:
         return error
 
     def _at(self, place: tuple[str, str, int] | None) -> str:
-        """The file of the function, and the place in it or in a function that it calls, if Numba noted one."""
+        """Returns the file of the function, and the place in it or in a function that it calls, if Numba noted one."""
         if place is None:
             return self._file
         function, file, line = place
@@ -301,14 +303,14 @@ class _Results:
 
 
 def _pass_to_pools() -> None:
-    """Has multiprocessing pass functions of the main script by their names: its processes have that script too."""
+    """Makes multiprocessing pass functions of the main script by their names: its processes have that script too."""
     from multiprocessing.reduction import ForkingPickler
 
     ForkingPickler.register(Ifunc, Ifunc._by_name)
 
 
 def _numba() -> Any:
-    """The module that compiles. IfuncError says which version of Numba to install."""
+    """Returns the module that compiles. IfuncError names the version of Numba to install."""
     try:
         import llvmlite
         import numba

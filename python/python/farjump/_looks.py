@@ -7,15 +7,15 @@ _EVERY = 0.1
 
 
 class Looks:
-    """Says when the next look is due. A use of an owner that is not known is always one."""
+    """The schedule of looks. A use of an unknown owner is always a look."""
 
     def __init__(self):
         self._next = 0.0
 
     def is_due(self):
-        """Whether the last look is long ago."""
+        """Returns whether the next look is due."""
         return monotonic() >= self._next
 
     def took_place(self):
-        """Notes a look."""
+        """Records a look."""
         self._next = monotonic() + _EVERY

@@ -1,8 +1,8 @@
-"""The owner process of a `unix:` address: found, started where no process listens, and held while it is used.
+"""The owner process of a `unix:` address: finding it, starting one if no process listens, and keeping it while it is used.
 
 Beside the socket of its target, an owner listens on a second one, `PATH.owner`. A process that uses the owner stays
-connected there, so the kernel tells the owner when a process ends, however it ends. Starting and ending an owner take
-place under a lock on `PATH.owner-lock`.
+connected there, so the kernel notifies the owner of any end of the process. Starting and ending an owner take place
+under a lock on `PATH.owner-lock`.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ import time
 
 from ._errors import ConnectError, TimedOut
 
-# The answers of an owner to a process that connects.
+# The messages of an owner to a connecting process.
 GREETING = b"farjump-owner 1\n"
 ENDING = b"ending\n"
 # The request to end, from a connected process.
@@ -42,12 +42,12 @@ _CREDENTIALS = struct.Struct("3i")
 _UNIX = "unix:"
 # Longest path of a Unix socket, in bytes (unix(7)).
 _LONGEST_PATH = 107
-# The folder for that of a user without a runtime folder.
+# The parent of the folder for a user without a runtime folder.
 _TEMPORARY = "/tmp"
 
 
 def default_address():
-    """The address for all processes of this user on this machine."""
+    """Returns the address for all processes of this user on this machine."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     folder = os.path.join(runtime, "farjump")
     is_usable = os.path.isabs(runtime) and not _fault(runtime) and _is_short(os.path.join(folder, "store"))
@@ -72,7 +72,7 @@ def _make(folder):
 
 
 def _has(folder):
-    """Whether the folder is there or can be made."""
+    """Makes the folder unless it exists; returns False if that fails."""
     try:
         _make(folder)
     except OSError:
@@ -97,7 +97,7 @@ def _connect(connection, path):
 
 
 def bind(listener, path):
-    """Binds a socket to a path of any length, at which there is none."""
+    """Binds a socket to a path of any length. No socket may exist there."""
     if _is_short(path):
         listener.bind(path)
         return
@@ -115,7 +115,7 @@ def bind(listener, path):
 
 
 def _fault(folder):
-    """Why another user may be in this folder; empty if none is."""
+    """Returns the reason why another user may have access to this folder; empty if there is none."""
     try:
         found = os.lstat(folder)
     except OSError as error:
@@ -130,25 +130,25 @@ def _fault(folder):
 
 
 def absolute(address):
-    """The address, with an absolute path, so that it means the same in other folders."""
+    """Returns the address with an absolute path, so that it means the same in other folders."""
     path = path_of(address)
     return address if path is None else _UNIX + os.path.abspath(path)
 
 
 def path_of(address):
-    """The path of an address of the form `unix:PATH`; None for others."""
+    """Returns the path of an address of the form `unix:PATH`; None for others."""
     path = address.removeprefix(_UNIX)
     return path if path != address and path and not path.startswith("@") else None
 
 
 class Presence:
-    """A connection to an owner, which does not end as long as it is open."""
+    """A connection to an owner. The owner does not end while it is open."""
 
     def __init__(self, connection):
         self._connection = connection
 
     def is_gone(self):
-        """Whether the owner has ended."""
+        """Returns whether the owner has ended."""
         try:
             return self._connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
         except BlockingIOError:
@@ -157,7 +157,7 @@ class Presence:
             return True
 
     def clear(self, timeout):
-        """Has the owner end, and waits until it has."""
+        """Requests the end of the owner, and waits for it."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._connection.sendall(CLEAR)
         self._connection.settimeout(timeout)
@@ -175,7 +175,7 @@ class Presence:
 
 
 def find(path, memory, timeout, starts):
-    """A `Presence` at the owner of this path, or None at a target of another program.
+    """Returns a `Presence` at the owner of this path; None at a target of another program.
 
     If no process listens there, starts an owner, unless `starts` is False.
     """
@@ -214,7 +214,7 @@ def find(path, memory, timeout, starts):
 
 
 def _attach(path, deadline):
-    """A `Presence` at the owner that listens beside this path, if there is one."""
+    """Returns a `Presence` at the owner that listens beside this path; None if there is none."""
     while True:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -247,7 +247,7 @@ def _attach(path, deadline):
 
 
 def check_peer(connection, path):
-    """Checks that the other end is a process of this user, or of root."""
+    """Checks that the peer is a process of this user, or of root."""
     _, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     if user not in (os.geteuid(), 0):
         connection.close()
@@ -255,7 +255,7 @@ def check_peer(connection, path):
 
 
 def _line(connection):
-    """A line from the other end, or a part of one if that closes."""
+    """Returns a line from the peer, or a part of one if the peer closes."""
     said = b""
     while not said.endswith(b"\n") and len(said) < _LONGEST:
         more = connection.recv(_LONGEST)
@@ -266,7 +266,7 @@ def _line(connection):
 
 
 def _listens(path):
-    """Whether a process listens at the path."""
+    """Returns whether a process listens at the path."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:
@@ -274,14 +274,14 @@ def _listens(path):
         except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
             return False
         except OSError:
-            # It is busy, or not ours: the link has the sentence for it.
+            # It is busy, or another user's. The link's error says so.
             return True
         return True
 
 
 def _closes(path, deadline):
-    """Whether the socket at the path is that of a killed owner, whose sockets close one after the other. Waits until it
-    is closed."""
+    """Returns whether the socket at the path is that of a killed owner, and waits until it is closed. The sockets of such
+    an owner close one after the other."""
     try:
         # An owner makes its second socket after that of its target.
         if os.stat(path).st_mtime_ns > os.stat(path + SUFFIX).st_mtime_ns:
@@ -298,7 +298,7 @@ def _closes(path, deadline):
 
 @contextlib.contextmanager
 def lock(path, deadline):
-    """The lock for starting and ending an owner of this path, as a descriptor. Leaves no file behind."""
+    """Holds the lock for starting and ending an owner of this path, and yields its descriptor. Leaves no file behind."""
     name = path + LOCK_SUFFIX
     while True:
         held = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -322,17 +322,17 @@ def lock(path, deadline):
 
 
 def unlock(held, path):
-    """Gives up the lock, or one of its two holds."""
+    """Releases the lock, or one of its two holds."""
     name = path + LOCK_SUFFIX
     with contextlib.suppress(OSError):
-        # The other hold may have removed the file, and its name be that of another lock.
+        # The other hold may have removed the file. The name may then be that of another lock.
         if _is_at(held, name):
             os.unlink(name)
     os.close(held)
 
 
 def _is_at(held, name):
-    """Whether this open file is the one of this name, and not one that its last holder removed."""
+    """Returns whether this open file still has this name: its last holder may have removed it."""
     try:
         there = os.stat(name, follow_symlinks=False)
     except FileNotFoundError:
@@ -342,8 +342,8 @@ def _is_at(held, name):
 
 
 def _start(path, memory, timeout, deadline, held):
-    """Starts an owner, and returns the `Presence` of its starter. The owner shares the lock until it is up: its starter
-    can be killed meanwhile."""
+    """Starts an owner, and returns the `Presence` of its starter. The owner shares the lock until it serves, because the
+    starter can be killed before."""
     if not sys.executable:
         raise ConnectError(
             f"no owner can be started at unix:{path}: this program names no interpreter (sys.executable). "
@@ -354,7 +354,7 @@ def _start(path, memory, timeout, deadline, held):
     command += ["--starter", str(theirs.fileno()), "--lock", str(held)]
     if memory is not None:
         command += ["--memory", str(memory)]
-    # The package of this process, wherever it was found.
+    # The package of this process, as found here.
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
     env = dict(os.environ, PYTHONPATH=os.pathsep.join(paths))
@@ -400,7 +400,7 @@ def _start(path, memory, timeout, deadline, held):
 
 
 def _kill(first):
-    """Kills a starting owner, which is of the process group of the first process."""
+    """Kills a starting owner. It is in the process group of the first process."""
     if first is not None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(first.pid, signal.SIGKILL)
@@ -409,7 +409,7 @@ def _kill(first):
 
 @contextlib.contextmanager
 def _log(path):
-    """The file for the output of an owner."""
+    """Opens the file for the output of an owner."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
     log = os.open(path + LOG_SUFFIX, flags, 0o600)
     try:
@@ -419,7 +419,7 @@ def _log(path):
 
 
 def _log_of(path):
-    """The end of an owner's log, for a sentence."""
+    """Returns the last lines of an owner's log, for an error message; empty if there are none."""
     name = path + LOG_SUFFIX
     try:
         with open(name, errors="replace") as log:
@@ -434,5 +434,5 @@ def _log_of(path):
 
 
 def _left(deadline):
-    """The time that is left, in seconds; a little at least, as 0 means without waiting."""
+    """Returns the time left in seconds. It is at least a little, as 0 would mean not to wait."""
     return max(deadline - time.monotonic(), 0.001)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-# What the arguments in a call of a library's function at an object start at a multiple of (farjump_ifunc.h).
+# Alignment of the arguments in a call of a library's function at an object (farjump_ifunc.h).
 _ALIGNMENT = 64
 _WORDS = struct.Struct("<II")
 # Choices of one kind that follow the last one without a measurement.
@@ -34,14 +34,14 @@ _CONNECT = 5.0
 
 
 class Choice(NamedTuple):
-    """Where a function on an object would run, and why."""
+    """The place where a function on an object would run, and the reason."""
 
     place: str
     """`"owner"` or `"here"`."""
     here: float
-    """Seconds that it is expected to take here, with the fetch of the object."""
+    """Expected time here in seconds, with the fetch of the object."""
     owner: float
-    """Seconds that it is expected to take at the owner, with the call."""
+    """Expected time at the owner in seconds, with the call."""
 
 
 class _Owner:
@@ -69,11 +69,11 @@ class _Owner:
         raise ConnectError("the owner is reached at none of its addresses: " + "; ".join(reasons))
 
     def is_gone(self) -> bool:
-        """Whether it was reached, and has ended."""
+        """Returns whether it was reached, and has ended."""
         return self._store is not None and self._store.gone
 
     def forget(self) -> None:
-        """Has the next use connect again, and forgets what was learnt of this one."""
+        """Drops this owner, and the times and choices known for it. The next use connects again."""
         if _owners.get(self._key) is self:
             del _owners[self._key]
         _placement.forget(self.address)
@@ -83,7 +83,7 @@ class _Owner:
     @property
     def link(self) -> Link:
         if self._link is None:
-            # The store's epoch shows an owner that has restarted, which a link does not know.
+            # The store's epoch reveals a restarted owner. A link does not.
             self.store.exists(self._handle)
             with self._lock:
                 self._link = self._link or self._reached(Link)
@@ -102,7 +102,7 @@ class _Owner:
         return self._store
 
     def link_for(self, *objects: Any) -> Link:
-        """The link for a call that gets these objects, of which those in the owner's file come before the function starts."""
+        """Returns the link for a call on these objects. The owner reads those in its file before the function starts."""
         link = self.link
         if self._spills:
             for one in objects:
@@ -116,7 +116,8 @@ _owners: dict[tuple[Any, ...], _Owner] = {}
 _looks = Looks()
 _count = itertools.count(1)
 _placement = Placement()
-# What was chosen for a function, an owner, and lengths of one power of two: whether it runs there, and for how many more.
+# The choice for a function, an owner and lengths of one power of two: whether the function runs there, the number of further
+# calls without a measurement, and the number of such choices in a row.
 _settled: dict[tuple[int, int, int], list[int]] = {}
 
 
@@ -132,7 +133,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _resolved(place: Any) -> tuple[Handle, Any]:
-    """The handle in a handle, a key or a proxy that is not resolved by this; and the key file for its owner."""
+    """Returns the handle of a handle, a key or a proxy, and the key file for its owner. Does not resolve the proxy."""
     if type(place) is Handle:
         return place, None
     proxies = sys.modules.get("proxystore.proxy")
@@ -141,7 +142,7 @@ def _resolved(place: Any) -> tuple[Handle, Any]:
         handle = getattr(factory, "_handle", None)
         if type(handle) is Handle:
             return handle, factory._config.get("key_file")
-        # That of a `Store` of ProxyStore's own.
+        # The factory of ProxyStore's own `Store` has a key.
         place = getattr(factory, "key", place)
     if type(place).__name__ == "FarjumpKey":
         return Handle(place.handle), None
@@ -149,7 +150,7 @@ def _resolved(place: Any) -> tuple[Handle, Any]:
 
 
 def _owner(handle: Handle, key_file: Any) -> _Owner:
-    """The connections to the owner of a handle."""
+    """Returns the connections to the owner of a handle."""
     key = handle.epoch, key_file
     owner = _owners.get(key)
     if owner is not None and not handle._is_at(owner.address):
@@ -158,7 +159,7 @@ def _owner(handle: Handle, key_file: Any) -> _Owner:
         owner = _owners.get(key)
     if owner is not None and not _looks.is_due():
         return owner
-    # The use of this one shows whether it has ended.
+    # The use of this owner shows whether it has ended.
     _forget_ended(owner)
     if owner is None:
         if not handle.addresses:
@@ -168,7 +169,7 @@ def _owner(handle: Handle, key_file: Any) -> _Owner:
 
 
 def _forget_ended(used: _Owner | None) -> None:
-    """Drops the connections to owners that have ended, but for the one in use, and what was learnt of them."""
+    """Drops ended owners, and the times and choices known for them. Keeps the owner in use."""
     _looks.took_place()
     for owner in list(_owners.values()):
         if owner is not used and owner.is_gone():
@@ -176,7 +177,7 @@ def _forget_ended(used: _Owner | None) -> None:
 
 
 def _arguments(function: Any, handle: Handle, args: Sequence[Any]) -> Sequence[Any]:
-    """The arguments of a call at an object: for a library's function the bytes of `farjump_open_at`."""
+    """Returns the arguments of a call at an object. A library's function gets bytes for `farjump_open_at`."""
     if type(function) is not Library:
         return (handle, *args)
     if len(args) > 1:
@@ -193,10 +194,10 @@ def _arguments(function: Any, handle: Handle, args: Sequence[Any]) -> Sequence[A
 
 
 def at(obj: Any, function: Ifunc[..., R] | Library, /, *args: Any, place: str = "owner", timeout: float | None = None) -> Any:
-    """Runs a function on an object, by its handle or an unresolved proxy of it: `function(object, *args)`.
+    """Runs a function on an object, given by its handle or an unresolved proxy: `function(object, *args)`.
 
-    With `place="owner"` it runs at the object's owner; with `"here"` the object is fetched; with `"auto"` it runs where
-    that takes less time, by what earlier calls took.
+    With `place="owner"` it runs at the object's owner. With `"here"` the object is fetched. With `"auto"` it runs at the
+    place that takes less time, judged by the times of earlier calls.
     """
     handle, key_file = _resolved(obj)
     owner = _owner(handle, key_file)
@@ -252,18 +253,18 @@ def _anywhere(owner: _Owner, handle: Handle, function: Any, args: Sequence[Any],
         if (number, False) in _warm:
             _placement.ended_here(owner.address, number, length, size, fetched - begun, ended - fetched)
     if (number, is_there) not in _warm:
-        # It was compiled meanwhile, and memory was mapped.
+        # This run also compiled it and mapped memory.
         _warm.add((number, is_there))
         return result
     if is_there == (there < here):
-        # It is chosen without a measurement once both places are known, and fewer times where they are alike.
+        # Once both places are known, it is chosen without a measurement. Where they take similar times, that is rarer.
         runs = settled[2] + 1 if settled is not None and settled[0] == is_there else 0
         _settled[key] = [is_there, _SETTLED if runs > 4 else 0, runs]
     return result
 
 
 def _number(function: Any) -> int:
-    """What tells the function from all others of this process, also from those that are gone."""
+    """Returns a number that no other function of this process has or had."""
     number = getattr(function, "_number", None)
     if number is None:
         if not hasattr(type(function), "_farjump_call"):
@@ -277,7 +278,7 @@ def _size(args: Sequence[Any]) -> int:
 
 
 def _measure(owner: _Owner) -> None:
-    """Measures the way to an owner, once: objects are put there and fetched."""
+    """Measures the path to an owner, once: puts objects there and fetches them."""
     if _placement.knows(owner.address):
         return
     store, found = owner.store, []
@@ -297,7 +298,7 @@ def _measure(owner: _Owner) -> None:
 
 
 def choose(obj: Any, function: Ifunc[..., Any], /, *args: Any) -> Choice:
-    """Says where `at(..., place="auto")` would run a function now, and what it expects either place to take."""
+    """Returns the place where `at(..., place="auto")` would run a function now, and the expected time at each place."""
     handle, key_file = _resolved(obj)
     owner = _owner(handle, key_file)
     _measure(owner)
@@ -308,7 +309,7 @@ def choose(obj: Any, function: Ifunc[..., Any], /, *args: Any) -> Choice:
 def map(
     objects: Iterable[Any], function: Ifunc[..., R] | Library, /, *args: Any, return_exceptions: bool = False
 ) -> Pendings[Any]:
-    """Runs a function on each of several objects, at their owners: one awaitable, whose outcome is the list of results."""
+    """Runs a function on each of several objects, at their owners. Returns one awaitable for the list of results."""
     pendings = []
     for one in objects:
         handle, key_file = _resolved(one)
@@ -318,7 +319,7 @@ def map(
 
 
 def derive(obj: Any, function: Ifunc[..., Any] | Library, /, *args: Any, shape: Sequence[int] | None = None, timeout: float | None = None) -> Any:
-    """Makes a new object of an object where that lies, by a function with an output: no bytes of either move.
+    """Makes a new object from an object at its owner, by a function with an output. The bytes of both stay there.
 
     Returns a handle for a handle, and a proxy for a proxy. The output has the shape of the first array unless `shape` is given.
     """
@@ -346,7 +347,7 @@ def derive(obj: Any, function: Ifunc[..., Any] | Library, /, *args: Any, shape: 
 
 
 def put_array(store: Store, array: numpy.ndarray) -> Handle:
-    """Puts a NumPy array, with its type and shape: what functions take as an array. An array with gaps is copied."""
+    """Puts a NumPy array with its type and shape, so that functions accept it as an array. Copies an array with gaps."""
     from . import _arrays
 
     if not _arrays.is_plain(array):
@@ -358,7 +359,7 @@ def put_array(store: Store, array: numpy.ndarray) -> Handle:
 
 
 def get_array(store: Store, handle: Handle, timeout: float | None = 30.0) -> numpy.ndarray:
-    """The array that an object is, which cannot be written: without a copy if the owner is on this machine."""
+    """Returns the array of an object, read-only. Copies nothing if the owner is on this machine."""
     from . import _arrays
 
     return _arrays.view(store.get(handle, timeout))

@@ -1,7 +1,7 @@
-"""Objects as bytes: those of bytes-like objects and of arrays as they are, everything else by pickle.
+"""Objects as bytes: bytes-like objects and arrays as they are, everything else by pickle.
 
-The first four bytes say which: `FJA1` an array (`_arrays`), `FJB1` a bytes-like object, `FJP1` a pickle. Pickles have
-their large buffers behind them, each at a multiple of 64 bytes, so that arrays in them are read where they lie.
+The first four bytes name the form: `FJA1` is an array (`_arrays`), `FJB1` a bytes-like object, `FJP1` a pickle. The large
+buffers of a pickle follow it, each at a multiple of 64 bytes. So arrays in a pickle are read in place.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PROTOCOL = 5
 
 
 def parts(obj: Any) -> tuple[list[Buffer], str]:
-    """The bytes of an object in parts, which lie one behind the other, and a name of its type."""
+    """Returns the bytes of an object in consecutive parts, and a name of its type."""
     kind = type(obj)
     code = _CLASSES.get(kind)
     if code is not None:
@@ -47,20 +47,20 @@ def parts(obj: Any) -> tuple[list[Buffer], str]:
 
 
 def serialize(obj: Any) -> bytes:
-    """The bytes of an object.
+    """Returns the bytes of an object.
 
-    `bytes`, `bytearray`, `memoryview` and contiguous NumPy arrays of numbers are a short header and their bytes;
-    everything else is pickled, by cloudpickle where pickle cannot.
+    `bytes`, `bytearray`, `memoryview` and contiguous NumPy arrays of numbers become a short header and their bytes.
+    Everything else is pickled, by cloudpickle if pickle cannot.
     """
     return b"".join(parts(obj)[0])
 
 
 def deserialize(buffer: Buffer) -> Any:
-    """The object of these bytes.
+    """Returns the object of these bytes.
 
-    Of a `memoryview`, arrays are views: they hold the memory, and are read-only if it is. `bytes` and `bytearray` are
-    copies; a `memoryview` is a part of the given one. Bytes that ProxyStore's default serializer made are left to its
-    deserializer. Pickles run code: take only bytes that you trust.
+    Arrays from a `memoryview` are views: they hold the memory, and are read-only if it is. `bytes` and `bytearray` are
+    copies. A `memoryview` is a part of the given one. ProxyStore's default deserializer reads the bytes of ProxyStore's
+    default serializer. Pickles run code: take only bytes that you trust.
     """
     view = memoryview(buffer)
     if view.format != "B" or view.ndim != 1:
@@ -78,7 +78,7 @@ def deserialize(buffer: Buffer) -> Any:
 
 
 def _by_proxystore(view):
-    """The object of bytes that begin as those of ProxyStore's serializer do: with two letters and the end of a line."""
+    """Returns the object of bytes that begin like those of ProxyStore's serializer: two characters and a newline."""
     try:
         from proxystore import serialize as theirs
     except ModuleNotFoundError:
@@ -86,7 +86,7 @@ def _by_proxystore(view):
     try:
         return theirs.deserialize(view)
     except theirs.SerializationError as error:
-        # An identifier that it does not know has no cause.
+        # The error for an unknown identifier has no cause.
         if error.__cause__ is None:
             raise _foreign(view) from None
         raise
@@ -100,7 +100,7 @@ def _foreign(view):
 
 
 def _values(array):
-    """The values of a contiguous array as bytes. A memoryview with an extent of 0 has no cast."""
+    """Returns the values of a contiguous array as bytes. A memoryview with an extent of 0 cannot be cast."""
     return memoryview(array.reshape(-1)).cast("B") if array.size else b""
 
 

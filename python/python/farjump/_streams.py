@@ -17,13 +17,13 @@ __all__ = ["FarjumpPublisher", "FarjumpSubscriber"]
 
 
 class FarjumpPublisher:
-    """Publishes messages in topics of the store at an address: a `MessagePublisher` of ProxyStore's.
+    """A publisher in topics of the store at an address: a `MessagePublisher` of ProxyStore's.
 
     Args:
-        address: of a target with a store.
+        address: the address of a target with a store.
         capacity: most messages of a topic that its slowest subscriber has not taken; 64 if not given.
-        await_subscribers: before so many subscribers have come, messages are kept for them.
-        overflow: what it does when a topic is full: "wait", "refuse" or "drop_oldest".
+        await_subscribers: messages are kept until so many subscribers have come.
+        overflow: the action at a full topic: "wait", "refuse" or "drop_oldest".
         timeout: longest wait for a subscriber, in seconds.
         key_file: the key for a target over TCP.
     """
@@ -51,7 +51,7 @@ class FarjumpPublisher:
         publisher.publish_bytes(message, timeout=self._timeout)
 
     def close(self) -> None:
-        """Finishes its topics: subscribers that have had all messages come to their end. Closing it again does nothing."""
+        """Finishes its topics: subscribers end after the last message. Closing it again does nothing."""
         while self._publishers:
             self._publishers.popitem()[1].finish()
         self._store.close()
@@ -64,15 +64,15 @@ class FarjumpPublisher:
 
 
 class FarjumpSubscriber:
-    """Gets the messages of a topic: a `MessageSubscriber` of ProxyStore's.
+    """A subscriber to a topic: a `MessageSubscriber` of ProxyStore's.
 
-    It ends when all publishers have finished. `farjump.PublisherGone` is raised once for each that ended otherwise.
+    It ends when all publishers have finished. It raises `farjump.PublisherGone` once for each publisher that ended otherwise.
 
     Args:
-        address: of a target with a store.
+        address: the address of a target with a store.
         topic: the topic's name.
-        from_now: whether messages from before are left out.
-        publishers: before so many have come, the stream does not end.
+        from_now: whether earlier messages are left out.
+        publishers: the stream does not end before so many publishers have come.
         timeout: longest wait for a message, in seconds.
         key_file: the key for a target over TCP.
     """
@@ -96,7 +96,7 @@ class FarjumpSubscriber:
             raise
 
     def next_message(self) -> bytes:
-        """Waits for the next message.
+        """Waits for the next message, and returns it.
 
         Raises:
             StopIteration: if all publishers have finished.

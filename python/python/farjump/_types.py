@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class LinkStats(NamedTuple):
-    """What a link has sent."""
+    """Statistics of a link: the frames and bytes that it has sent."""
 
     frames: int
     """Frames that run a function."""
@@ -17,7 +17,7 @@ class LinkStats(NamedTuple):
 
 
 class TargetStats(NamedTuple):
-    """What a target has done since it was made."""
+    """Statistics of a target since it was made."""
 
     calls: int
     """Calls that ran."""

@@ -1,7 +1,7 @@
 """A process that owns objects: `python -m farjump.owner unix:PATH`.
 
-It serves until SIGTERM, SIGINT or SIGHUP, or until a connector ends it (`close(clear=True)`). One that a connector
-started ends as well when its starter and all other processes that were connected are gone.
+It serves until SIGTERM, SIGINT or SIGHUP, or until a connector ends it (`close(clear=True)`). An owner that a
+connector started also ends when its starter and all other connected processes are gone.
 """
 
 import argparse
@@ -19,9 +19,9 @@ from . import Error, Target, _native, _owners
 
 # Interval between attempts to end, in seconds, while another process holds the lock.
 _RETRY = 0.02
-# Longest time to wait for that lock after a signal or a word of a connector.
+# Longest time to wait for that lock after a signal or a request of a connector, in seconds.
 _PATIENCE = 10
-# The libraries that functions may call: Numba's need the mathematical functions.
+# The libraries that functions may call. Numba's functions need the mathematical ones.
 _EXPORTS = ("libm.so.6",)
 _ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -31,7 +31,7 @@ def main(arguments=None):
     options = _parser().parse_args(arguments)
     starter = None
     if options.starter is not None:
-        # The starter waits for this process, and is not the parent of the owner.
+        # The starter waits for this process. The owner is the child of this process, not of the starter.
         if os.fork():
             os._exit(0)
         starter = socket.socket(fileno=options.starter)
@@ -74,7 +74,7 @@ def _parser():
         metavar="LIBRARY",
         help="a library that injected functions may call, besides libm.so.6",
     )
-    # The end of a pair of sockets whose other end the starter holds, and its lock.
+    # A socket of a pair whose other one is the starter's, and the starter's lock.
     parser.add_argument("--starter", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--lock", type=int, help=argparse.SUPPRESS)
     return parser
@@ -82,7 +82,7 @@ def _parser():
 
 @contextlib.contextmanager
 def _lock_for_start(options, path):
-    """The lock for starting an owner: that of the starter, if there is one."""
+    """Holds the lock for starting an owner: that of the starter, if there is one."""
     if options.lock is not None:
         try:
             yield
@@ -116,7 +116,7 @@ class _Owner:
                 self.target.close()
                 raise
             self._selector.register(self._listener, selectors.EVENT_READ)
-        # Signals and the end of the thread below are bytes here.
+        # Signals and the end of the thread that runs the target arrive as bytes here.
         self._woken, self._wake = socket.socketpair()
         self._woken.setblocking(False)
         self._wake.setblocking(False)
@@ -145,10 +145,10 @@ class _Owner:
                     os.unlink(self._path + _owners.SUFFIX)
                 self._listener.close()
                 _remove_log(self._path)
-        # The connections close with the process: a connector that waits for that knows then that it has ended.
+        # The connections close with the process. By that a waiting connector sees its end.
 
     def _end_beside_call(self):
-        """Ends the process although a call still runs, which nothing can stop."""
+        """Ends the process while a call still runs. Nothing can stop such a call."""
         print("farjump.owner: a call did not end, and was ended with the process", file=sys.stderr, flush=True)
         for name in ("", _owners.SUFFIX, _owners.LOCK_SUFFIX) if self._path is not None else ():
             with contextlib.suppress(OSError):
@@ -165,7 +165,7 @@ class _Owner:
             self._wake.send(b"\0")
 
     def _wait(self):
-        """The time until the next attempt to end; None if it is not to end."""
+        """Returns the time until the next attempt to end; None if it is not to end."""
         return _RETRY if self._ending_until is not None or self._is_unused() else None
 
     def _is_unused(self):
@@ -188,7 +188,7 @@ class _Owner:
         try:
             connection, _ = self._listener.accept()
         except OSError:
-            # It went away before, or there is no descriptor for it.
+            # The process has ended before, or there is no descriptor for its connection.
             return
         try:
             _owners.check_peer(connection, self._path)
@@ -222,9 +222,9 @@ class _Owner:
             connection.close()
 
     def _try_to_end(self):
-        """The lock, held, if this process is to end now; None if it goes on.
+        """Takes and returns the lock if this process is to end now; returns None if it continues.
 
-        With the lock, no other process starts an owner here. Without it, connecting processes are answered.
+        While it holds the lock, no other process starts an owner here. Without the lock it responds to connecting processes.
         """
         if self._ending_until is None and not self._is_unused():
             return None
@@ -244,12 +244,13 @@ class _Owner:
         return self._ending_until is not None and time.monotonic() >= self._ending_until
 
     def _has_waiting(self):
-        """Whether a process has connected and was not yet answered."""
+        """Returns whether a connected process waits for a response."""
         return any(key.fileobj is self._listener for key, _ in self._selector.select(0))
 
 
 def _listener(path):
-    """A listening socket at the path, in the place of one that a killed owner left: its target's socket is ours."""
+    """Returns a listening socket at the path. Replaces one that a killed owner left: this process already has its target's
+    address."""
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISSOCK(os.lstat(path).st_mode):
             os.unlink(path)
@@ -265,7 +266,7 @@ def _listener(path):
 
 
 def _say(connection, words):
-    """Sends a few words; False if the other end is gone."""
+    """Sends a few words; returns False if the peer is gone."""
     try:
         connection.sendall(words)
     except OSError:
@@ -274,7 +275,7 @@ def _say(connection, words):
 
 
 def _remove_log(path):
-    """Removes the log of an owner that said nothing."""
+    """Removes the log of an owner that wrote nothing."""
     name = path + _owners.LOG_SUFFIX
     with contextlib.suppress(OSError):
         if os.path.getsize(name) == 0:

@@ -51,13 +51,13 @@ _made: weakref.WeakSet[FarjumpStore] = weakref.WeakSet()
 
 
 class FarjumpFactory(StoreFactory):
-    """Fetches an object for a proxy, by its handle and the configuration of a connector.
+    """A factory that fetches an object for a proxy, by its handle and the configuration of a connector.
 
-    It is pickled as these alone, and bypasses the store's locks, times and cache: each resolved proxy has an object of
+    Its pickle has these alone. It bypasses the store's locks, times and cache. So each resolved proxy has an object of
     its own, and arrays share the memory of the owner.
     """
 
-    # Of `StoreFactory`: the store's own is used.
+    # An attribute of `StoreFactory`. The store's own deserializer is used.
     deserializer = None
 
     def __init__(
@@ -77,10 +77,10 @@ class FarjumpFactory(StoreFactory):
         return _factory, self._arguments()
 
     def _arguments(self):
-        """The shortest arguments that make an equal one."""
+        """Returns the shortest arguments that make an equal factory."""
         arguments = [self.key.handle, self._config, self.evict, self._name]
         if len(self._config) == 1 and self._handle.addresses[:1] == [self._config["address"]]:
-            # The handle says it.
+            # The handle has the address.
             arguments[1] = None
         while not arguments[-1]:
             arguments.pop()
@@ -98,12 +98,12 @@ class FarjumpFactory(StoreFactory):
         )
 
     def get_store(self) -> ProxyStoreStore[Any]:
-        """The store of this name in this process, made and registered if there is none."""
+        """Returns the store of this name in this process. Makes and registers one if there is none."""
         name = self._name or _name_of(self._config["address"])
         with _clients.lock():
             store = get_store(name)
             if store in _made and store.connector.gone:
-                # The next owner at the address has another one.
+                # The next owner at the address gets another store.
                 _made.discard(store)
                 store.close()
                 store = None
@@ -151,7 +151,7 @@ class FarjumpFactory(StoreFactory):
 
 
 class FarjumpFutureFactory(FarjumpFactory):
-    """Fetches an object for the proxy of a future: it waits until the object is set, and does not poll."""
+    """A factory that fetches an object for the proxy of a future. It waits until the object is set, and does not poll."""
 
     def __init__(
         self,
@@ -184,16 +184,16 @@ def _future_factory(timeout, handle, config=None, evict=False, name=None):
 
 
 def _name_of(address):
-    """The name of a store that was given none."""
+    """Returns the default name of a store."""
     return f"farjump {address}"
 
 
 class FarjumpStore(ProxyStoreStore):
     """A store of ProxyStore with the serializer of farjump, and with proxies that are small and quickly resolved.
 
-    It differs from `Store` in its defaults: the connector is one at the address of this user, the name is that of its
-    address, and proxies do not hold the object that they were made of (`populate_target`). Where a serializer, a
-    deserializer or metrics are given, it does as `Store`.
+    Its defaults differ from those of `Store`. The connector is one at the address of this user. The name is that of the
+    address. Proxies do not hold the object that they were made of (`populate_target`). If a serializer, a deserializer or
+    metrics are given, it works as `Store` does.
     """
 
     def __init__(
@@ -233,7 +233,7 @@ class FarjumpStore(ProxyStoreStore):
             self._factory_name = None if name == _name_of(connector.address) else name
 
     def _is_plain(self, *overrides):
-        """Whether a call without these overrides needs nothing of `Store`."""
+        """Returns whether none of these overrides is given and a call needs nothing of `Store`."""
         return self._is_quick and all(override is None for override in overrides)
 
     def _factory(self, key, evict):
@@ -299,7 +299,7 @@ class FarjumpStore(ProxyStoreStore):
         skip_nonproxiable: bool = True,
         **kwargs: Any,
     ) -> Any:
-        # An owned proxy can be updated: its object is one that can be set.
+        # An owned proxy can be updated, so its object must be one that can be set.
         if kwargs or not self._is_plain(serializer, deserializer) or obj is None or isinstance(obj, bool):
             return super().owned_proxy(
                 obj,
@@ -355,8 +355,8 @@ class FarjumpStore(ProxyStoreStore):
         polling_timeout: float | None = None,
         **polling: Any,
     ) -> Future[Any]:
-        """A future whose result is waited for, at most `polling_timeout` seconds. The other arguments for polling are
-        those of `Store`, and are not needed."""
+        """Returns a future. Its result is waited for, at most `polling_timeout` seconds. The other arguments for polling
+        are those of `Store`, and are not needed."""
         if not self._is_plain(serializer, deserializer):
             polling.update(serializer=serializer, deserializer=deserializer, polling_timeout=polling_timeout)
             return super().future(evict=evict, **polling)
@@ -375,8 +375,8 @@ class FarjumpStore(ProxyStoreStore):
 
 
 def _of_class(kind, factory):
-    """A proxy that says its class without being resolved, where another process finds the class by its name. `isinstance`
-    would fetch the object, and evict it."""
+    """Returns a proxy. If another process finds the class by its name, the proxy states it without being resolved.
+    Otherwise `isinstance` fetches the object, and evicts it."""
     proxy = Proxy(factory)
     if kind.__module__ != "__main__" and getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind:
         object.__setattr__(proxy, "__proxy_default_class__", kind)

@@ -1,5 +1,5 @@
-/* length - replies with the length of the target's data, a uint64_t. With a payload it forwards itself, without one, to
- * the destination that the payload names, and its reply comes before that one's. */
+/* length - replies with the length of the target's data, a uint64_t. With a payload it also forwards itself, without a
+ * payload, to the destination that the payload names. Its own reply comes first. */
 #include <farjump_ifunc.h>
 
 FARJUMP_COPY_ARGS(length)

@@ -1,4 +1,4 @@
-/* slow - sleeps for as many milliseconds as its payload says, and replies with it. */
+/* slow - sleeps for the milliseconds of its payload, and replies with the payload. */
 #include <farjump_ifunc.h>
 
 FARJUMP_COPY_ARGS(slow)

@@ -1,7 +1,7 @@
 """farjump's connector with the constructors of the two connectors that ProxyStore's tests make themselves.
 
-Each has an owner of its own, as a program's only connector does: no other one keeps it. Child processes of the tests
-import this module, too.
+Each has an owner of its own, like a program's only connector: no other connector keeps the owner from ending. Child
+processes of the tests import this module too.
 """
 
 import hashlib
@@ -15,13 +15,13 @@ FOLDER = "FARJUMP_TEST_FOLDER"
 
 
 def address(name=None):
-    """The address that belongs to a name; one of its own without a name."""
+    """Returns the address of a name; without a name, a new address."""
     name = uuid.uuid4().hex if name is None else str(name)
     return f"unix:{os.environ[FOLDER]}/{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 
 
 class AsLocal(FarjumpConnector):
-    """Made like `LocalConnector`, or by its `config`."""
+    """A connector made like `LocalConnector`, or by its `config`."""
 
     def __init__(self, store_dict=None, *, include_data_in_config=False, **options):
         assert store_dict is None, "objects of a dictionary would not be at the owner"
@@ -30,7 +30,7 @@ class AsLocal(FarjumpConnector):
 
 
 class AsFile(FarjumpConnector):
-    """Made like `FileConnector`, with a folder that is there and stays empty, or by its `config`."""
+    """A connector made like `FileConnector`, with a folder that exists and stays empty, or by its `config`."""
 
     def __init__(self, store_dir=None, *, clear=True, buffering=-1, **options):
         if store_dir is not None:

@@ -22,7 +22,7 @@ address = sys.argv[1]
 
 
 def owners_of(folder):
-    """The ids of owner processes whose address lies in a folder."""
+    """Returns the ids of owner processes with addresses in a folder."""
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -38,7 +38,7 @@ def owners_of(folder):
 
 
 class WithFolder(unittest.TestCase):
-    """Tests with a folder for addresses. At its end nothing is in there, and no owner runs."""
+    """Tests with a folder for addresses. After each test it is empty, and no owner runs."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="farjump-")
@@ -66,18 +66,18 @@ class WithFolder(unittest.TestCase):
         self.assertEqual(os.listdir(self.folder), [])
 
     def connector(self, **options):
-        """A connector, closed after the test."""
+        """Makes a connector, closed after the test."""
         connector = FarjumpConnector(self.address, **options)
         self.addCleanup(connector.close)
         return connector
 
     def owner(self):
-        """The id of the only owner."""
+        """Returns the id of the only owner."""
         (owner,) = owners_of(self.folder)
         return owner
 
     def child(self, script, *arguments, **options):
-        """A Python process that runs a script, with the address as its first argument."""
+        """Starts a Python process that runs a script, with the address as its first argument."""
         child = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-c", HEAD + script, self.address, *arguments],
             stdin=subprocess.PIPE,
@@ -92,7 +92,7 @@ class WithFolder(unittest.TestCase):
         return child
 
     def ended(self, child, text=b""):
-        """Waits for a child, checks that it ended well, and returns its output."""
+        """Waits for a child, checks its exit status, and returns its output."""
         output, _ = child.communicate(text, timeout=2 * WATCHDOG)
         self.assertEqual(child.returncode, 0, output.decode(errors="replace"))
         return output

@@ -13,7 +13,7 @@ from farjump.proxystore import FarjumpConnector
 
 @pytest.fixture(scope="session", autouse=True)
 def addresses():
-    """The folder of the addresses. At its end no owner is left."""
+    """Makes the folder of the addresses. At its end no owner is left."""
     with tempfile.TemporaryDirectory(prefix="fj") as folder, mock.patch.dict(os.environ, {FOLDER: folder}):
         yield
         until = time.monotonic() + 20
@@ -24,14 +24,14 @@ def addresses():
 
 @pytest.fixture(scope="session")
 def farjump_connector(addresses):
-    """A connector, whose owner ends with it."""
+    """Makes a connector. Its owner ends with it."""
     with FarjumpConnector(address()) as connector:
         yield connector
 
 
 @pytest.fixture(scope="session", params=["farjump_connector"])
 def connectors(request):
-    """The fixture of that name in both suites, with farjump's connector alone."""
+    """Replaces the fixture of that name in both suites. Has farjump's connector alone."""
     connector = request.getfixturevalue(request.param)
     told = RuntimeError("tests that use the fixture do not close its connector")
     with mock.patch.object(connector, "close", side_effect=told):

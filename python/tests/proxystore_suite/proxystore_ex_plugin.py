@@ -1,10 +1,10 @@
-"""Puts farjump's connector in the place of those of ProxyStore's extensions, whose tests stay as they are."""
+"""Replaces the connectors of ProxyStore's extensions by farjump's. The tests of the extensions stay as they are."""
 
 import sys
 
 from testing.mocked import pydaos, pymargo, ucp
 
-# As their conftest.py does, before testing.connectors needs them.
+# Like their conftest.py, before testing.connectors needs them.
 sys.modules.update({"pydaos": pydaos, "pymargo": pymargo, "pymargo.bulk": pymargo, "pymargo.core": pymargo, "ucp": ucp})
 
 import testing.connectors  # noqa: E402
@@ -18,5 +18,5 @@ testing.connectors.connectors = connectors
 
 
 def pytest_configure(config):
-    # test_connector_repr and test_connector_config call nothing of the owner.
+    # test_connector_repr and test_connector_config make no call to the owner.
     config.pluginmanager.register(Report("proxystore_ex", passes=5, least=3))

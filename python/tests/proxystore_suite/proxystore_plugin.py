@@ -1,6 +1,6 @@
-"""Puts farjump's connector in the place of those that ProxyStore's tests use, which stay as they are.
+"""Replaces the connectors that ProxyStore's tests use by farjump's. The tests stay as they are.
 
-Given by `-p`, it is loaded before their conftest.py, which takes its fixtures from modules that are changed here.
+Given by `-p`, it is loaded before their conftest.py. That takes its fixtures from modules that are changed here.
 """
 
 import uuid
@@ -21,7 +21,7 @@ __all__ = ["addresses", "farjump_connector"]
 
 @pytest.fixture
 def store(addresses):
-    """The fixture of that name, with farjump's connector."""
+    """Replaces the fixture of that name. Has farjump's connector."""
     with Store(str(uuid.uuid4()), AsLocal(), cache_size=0) as store, store_registration(store):
         yield store
 

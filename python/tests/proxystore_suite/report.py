@@ -11,7 +11,7 @@ _CALLS = ("evict", "exists", "get", "put", "set")
 
 
 class Report:
-    """A plugin. The run fails if fewer than `least` tests reached the connector, or other than `passes` passed."""
+    """A plugin. The run fails if fewer than `least` tests reached the connector, or if not exactly `passes` tests passed."""
 
     def __init__(self, name, passes, least):
         self.name, self.passes, self.least = name, passes, least

@@ -18,24 +18,24 @@ from proxystore.store.exceptions import ProxyResolveMissingKeyError
 
 
 def by_config(config, key):
-    """In a child: the bytes that a connector of the same configuration reads, and the key of others that it puts."""
+    """Returns, in a child, the bytes that a connector of the same configuration reads, and the key of bytes that it puts."""
     with FarjumpConnector.from_config(config) as connector:
         return bytes(connector.get(key)), connector.put(b"of the child")
 
 
 def total(proxy):
-    """In a child: the sum of an array that comes as a proxy, and whether it came unresolved."""
+    """Returns, in a child, whether a proxy of an array came resolved, and the sum of the array."""
     return bool(is_resolved(proxy)), float(proxy.sum())
 
 
 def made(config):
-    """In a child that ends: a pickled proxy."""
+    """Returns, from a child that ends, a pickled proxy."""
     store = FarjumpStore(connector=FarjumpConnector.from_config(config))
     return pickle.dumps(store.proxy({"numbers": numpy.arange(1000)}))
 
 
 def sets(future):
-    """In a child: the result of a future."""
+    """Sets, in a child, the result of a future."""
     time.sleep(0.1)
     future.set_result(numpy.arange(3))
 
@@ -83,7 +83,7 @@ class Children(WithFolder):
             self.assertTrue(future.done())
 
 
-# Owners one after the other, in one process: each at the address that it is told, until the next line.
+# Owners one after the other, in one process: each at the address of a line, until the next line.
 OWNERS = """
 import threading, numpy
 for line in sys.stdin:
@@ -100,7 +100,7 @@ for line in sys.stdin:
 
 
 def kept():
-    """The number of descriptors of this process, and the mappings of owners' memory."""
+    """Returns the number of descriptors of this process, and of its mappings of owners' memory."""
     with open("/proc/self/maps") as maps:
         return len(os.listdir("/proc/self/fd")), sum("memfd:farjump-objects" in line for line in maps)
 
@@ -162,7 +162,7 @@ class Owners(WithFolder):
             self.assertEqual(pickle.loads(message).sum(), 10)
             self.end()
             found.append(kept())
-        # The last one is seen to have ended at the next use.
+        # The next use detects the end of the last one.
         self.assertLessEqual(max(descriptors for descriptors, _ in found), found[1][0] + 40)
         self.assertLessEqual(max(mappings for _, mappings in found), found[1][1])
 

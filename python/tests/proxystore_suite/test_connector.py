@@ -145,7 +145,7 @@ class Ends(WithFolder):
 
     def test_a_closed_connector_acts_like_one_for_files_beside_open_ones(self):
         def outcomes(connector, key):
-            """What a closed connector does: its results, and whether it refuses."""
+            """Returns the results of a closed connector, and checks that it refuses to put."""
             found = [connector.exists(key), connector.get(key), connector.get_batch([key]), connector.evict(key)]
             for makes in (lambda: connector.put(b"y"), lambda: connector.put_batch([b"y"])):
                 with self.assertRaises(Exception):
@@ -290,12 +290,12 @@ class DefaultAddress(WithFolder):
 
     @contextlib.contextmanager
     def temporary(self):
-        """Another folder in the place of /tmp."""
+        """Replaces /tmp by another folder."""
         with tempfile.TemporaryDirectory(prefix="fj") as folder, mock.patch.object(_owners, "_TEMPORARY", folder):
             yield folder
 
     def test_folders_that_cannot_be_made_fail_with_a_remedy(self):
-        # Of these no user, root included, makes a folder in any.
+        # No user, not even root, can make a folder in any of these.
         for runtime in ("", "/proc/self"):
             with mock.patch.dict(os.environ, XDG_RUNTIME_DIR=runtime), mock.patch.object(_owners, "_TEMPORARY", "/proc"):
                 with self.assertRaisesRegex(farjump.ConnectError, "/proc/farjump-.*Set XDG_RUNTIME_DIR to .*give an address"):
@@ -345,7 +345,7 @@ class LongPaths(WithFolder):
 
 class Starting(WithFolder):
     def key(self, child):
-        """The key whose handle a child prints."""
+        """Returns the key of the handle that a child prints."""
         return FarjumpKey(bytes.fromhex(child.stdout.readline().decode()))
 
     def test_many_that_start_at_once_get_one(self):
@@ -408,7 +408,7 @@ class Starting(WithFolder):
             time.sleep(delay)
             child.kill()
             child.wait()
-            # Its owner may still come up, and is used then.
+            # Its owner may still come up. Then the connector uses it.
             with FarjumpConnector(self.address) as connector:
                 self.assertEqual(connector.get(connector.put(b"x")), b"x")
             self.ends_all()
@@ -457,7 +457,7 @@ class Killed(WithFolder):
         self.gone(owner)
 
     def recovers(self, key):
-        """A new connector has a new owner, in which the objects of the killed one are missing."""
+        """Checks that a new connector has a new owner, without the objects of the killed one."""
         with FarjumpConnector(self.address) as connector:
             if key is not None:
                 self.assertIsNone(connector.get(key))
@@ -543,7 +543,7 @@ class Killed(WithFolder):
             self.recovers(None)
 
     def test_clearing_at_a_stopped_owner_times_out(self):
-        # Started and reached by another one, for which no time is short.
+        # Another connector starts and reaches the owner, as the short limit is for the next one alone.
         self.connector()
         connector = self.connector(start_timeout=0.3)
         owner = self.owner()
@@ -556,7 +556,7 @@ class Killed(WithFolder):
 
 class Environment(WithFolder):
     def test_the_owner_has_the_package_of_its_starter(self):
-        # A folder that holds another farjump, from which the program does not take it.
+        # A folder with another farjump, which the program must not import.
         os.mkdir(f"{self.folder}/here")
         with open(f"{self.folder}/here/farjump.py", "w") as file:
             file.write("raise RuntimeError('the wrong one')")

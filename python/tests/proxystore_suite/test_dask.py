@@ -23,7 +23,7 @@ WITHOUT_NUMBA = importlib.util.find_spec("numba") is None
 WITHOUT_PROGRAM = not os.path.exists(os.environ.get("TEST_PROGRAM", ""))
 
 # Runs programs as main scripts: each is the words of a command. The first program starts the cluster, which imports that
-# script. The others have to ask for the same cluster.
+# script. The others must request the same cluster.
 HOST = f"""
 import contextlib, io, json, runpy, traceback
 import dask.distributed, distributed

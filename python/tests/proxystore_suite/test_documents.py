@@ -36,7 +36,7 @@ class Documents(WithFolder):
     @unittest.skipIf(importlib.util.find_spec("numba") is None, "there is no Numba")
     def test_the_program_of_the_readme_runs(self):
         [program] = blocks_of(os.path.join(ROOT, "README.md"))
-        # The owner that it starts is this user's, in a folder of this test. The folders are removed when it has ended.
+        # The program starts an owner for this user, in a folder of this test. The folders are removed when the owner has ended.
         runtime, path = os.path.join(self.folder, "run"), os.path.join(self.folder, "program.py")
         os.mkdir(runtime, 0o700)
         with open(path, "w") as file:

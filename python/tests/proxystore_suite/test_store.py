@@ -138,7 +138,7 @@ class Serializer(WithFolder):
 
 class Stores(WithFolder):
     def store(self, **options):
-        """A store, closed after the test."""
+        """Makes a store, closed after the test."""
         return FarjumpStore(connector=self.connector(), **options)
 
     def test_objects_go_through_a_plain_store_and_ours(self):
@@ -216,7 +216,7 @@ class Stores(WithFolder):
         put.append(2)
         with self.assertRaisesRegex(farjump.HandleError, "only a reserved one can be set"):
             update(put)
-        # They evict their objects, for which the store is needed. One is held by its error.
+        # They evict their objects, so the store must still be open. An error holds one of them.
         del owned, populated, put
         gc.collect()
 
@@ -279,7 +279,7 @@ class Stores(WithFolder):
         self.assertEqual(pickle.loads(store.connector.get(get_key(proxy))), [3])
 
     def test_what_a_client_serialized_before_is_resolved(self):
-        # As the Dask client of proxystore-ex does.
+        # Like the Dask client of proxystore-ex.
         store = self.store(register=True, name="before")
         proxy = store.proxy(default_serializer([1, 2]), serializer=lambda done: done, skip_nonproxiable=True)
         self.assertEqual(pickle.loads(pickle.dumps(get_factory(proxy)))(), [1, 2])

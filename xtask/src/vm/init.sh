@@ -14,48 +14,48 @@ mount -t tmpfs -o mode=1777 tmp /tmp
 uptime() { cut -d. -f1 /proc/uptime; }
 # Prints the value of the key $1 on the kernel's command line.
 told() { sed -n "s/.*\b$1=\([^ ]*\).*/\1/p" /proc/cmdline; }
-# Ends the machine. QEMU ends with twice this status and one.
+# Ends the machine. The status of QEMU is then 2 * $1 + 1.
 off() {
     printf "\\$(printf %o "$1")" | dd of=/dev/port bs=1 seek=244 count=1 conv=notrunc 2>/dev/null
     poweroff -f
 }
-# Ends the machine, and names what it lacks.
+# Names the missing $1, and ends the machine.
 lacks() {
     echo "@@ no $1"
     off 1
 }
 
-# The machines of a pair tell each other how far they have come, by numbers that only grow. A server hears each
-# number, keeps it for `await` and answers. So the teller knows that it was heard, and telling it twice does no harm.
+# The machines of a pair send each other their progress, as numbers that only grow. A server receives each number, keeps
+# it for `await`, and sends it back. So the sender knows that it was received. Sending a number twice does no harm.
 hear() {
     mkfifo /told
     echo -1 >/last
     echo 'read -r step && echo "$step" >/told && echo "$step" >/last && echo "$step"' >/hear
-    # It keeps /told open, so that no number waits for its reader.
+    # It keeps /told open for reading, so that no number waits for a reader.
     nc -ll -p 7000 -e /bin/sh /hear <>/told &
 }
-# Tells the other machine the number $1 until it answers, for at most $2 seconds.
+# Sends the number $1 to the other machine until that responds, for at most $2 seconds.
 tell() {
     until=$(($(uptime) + $2))
     while [ "$(uptime)" -le "$until" ]; do
         { echo "$1" | timeout -s KILL 5 nc -w 2 "$there" 7000 >/answer; } 2>/dev/null
         [ "$(cat /answer)" = "$1" ] && return 0
-        # It has a larger number only if it heard this one, and the answer was lost.
+        # The other machine sends a larger number only if it received this one. Then the response was lost.
         [ "$(cat /last)" -gt "$1" ] 2>/dev/null && return 0
         sleep 1
     done
     return 1
 }
-# Waits until the other machine tells the number $1, for at most $2 seconds.
+# Waits until the other machine sends the number $1, for at most $2 seconds.
 await() {
     { sleep "$2" && echo "late $1" >/told; } &
     guard=$!
     while read -r heard; do
         case $heard in
             "$1" | "late $1") break ;;
-            # An earlier wait, which was over just in time.
+            # The timeout of an earlier wait, which ended just in time.
             late*) ;;
-            # A number that was told twice.
+            # A number that was sent twice.
             *) [ "$heard" -lt "$1" ] || break ;;
         esac
     done </told
@@ -74,7 +74,7 @@ listening() {
     return 1
 }
 
-# Runs the script $2, and kills it and all its processes after $1 seconds, or when it has ended.
+# Runs the script $2. Kills it and all its processes after $1 seconds, or when it has ended.
 bounded() {
     setsid sh "$2" &
     group=$!
@@ -98,21 +98,21 @@ if [ -n "$device" ]; then
     if [ -z "$there" ]; then
         ip link add "$device" type dummy
     else
-        # The cable. Its driver may still be at work.
+        # The driver of the cable may still be starting.
         for _ in $(seq 60); do
             [ -e "/sys/class/net/$device" ] && break
             sleep 1
         done
     fi
     [ -e "/sys/class/net/$device" ] || lacks "$device"
-    # An interface without IPv6 addresses that are still being tried.
+    # No detection of duplicate IPv6 addresses: the addresses are usable at once.
     echo 0 >"/proc/sys/net/ipv6/conf/$device/accept_dad"
     ip addr add "$here/24" dev "$device"
     ip link set "$device" up
     rdma link add rxe0 type rxe netdev "$device" || lacks rxe0
     chmod 666 /dev/infiniband/*
     if [ -n "$there" ]; then
-        # Whether the cable carries anything, both ways.
+        # Checks that the cable works in both directions.
         hear
         tell 0 90 && await 0 30 || lacks "other machine"
     fi
@@ -138,7 +138,7 @@ while [ -e "$number.sh" ]; do
         listening "$port"
         tell $((2 * number + 1)) 60 || lacks "other machine when command $number begins"
         await $((2 * number + 2)) $((limit + 120)) || lacks "other machine when command $number ends"
-        # It ends by itself, or is ended: the machine that makes requests has the verdict.
+        # It ends by itself, or is killed. The verdict is that of the machine that makes requests.
         for _ in $(seq 50); do
             kill -0 $child 2>/dev/null || break
             sleep 0.1
@@ -146,7 +146,7 @@ while [ -e "$number.sh" ]; do
         status=0
         kill -s KILL -- -$child 2>/dev/null || { wait $child; status=$?; }
     else
-        # The other one ends its part of the command before, and waits until this one's listens.
+        # The other machine ends its part of the command before. Then it waits until its part of this command listens.
         await $((2 * number + 1)) 180 || lacks "other machine when command $number begins"
         bounded "$limit" "$number.sh"
         status=$?
@@ -154,13 +154,13 @@ while [ -e "$number.sh" ]; do
     fi
     case $status in
         0 | 77) ;;
-        # Soft-RoCE says this each time that somebody reads its port.
+        # Soft-RoCE logs this at each read of its port.
         *) dmesg | grep -v 'speed is unknown' | tail -n 20 ;;
     esac
     echo "@@ end $number $status $(uptime)"
     number=$((number + 1))
 done
 echo "@@ done"
-# The one that told the last number may not have had its answer.
+# The machine that sent the last number may not have received the response yet.
 [ -z "$there" ] || if [ "$(told vm.serves)" = yes ]; then await $((2 * number + 1)) 60; else tell $((2 * number + 1)) 5; fi
 off 0

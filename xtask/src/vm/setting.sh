@@ -5,10 +5,11 @@ export FARJUMP_DEVICE=rxe0:1
 # An emulated machine is a hundred times slower, and shares its processors with its own device.
 export CONFORMANCE_LIBRARIES=/job/libraries CONFORMANCE_VOLUME=2000 CONFORMANCE_LIMIT=240
 over_ucx() { UCX_TLS=rc_v,ud_v,self UCX_NET_DEVICES=rxe0:1 UCX_IB_GID_INDEX=0 "$@"; }
-# Options of a target over a device. Its source opens its end of the link in seconds where the processors have other work,
-# in more than a target allows by default.
+# Options of a target over a device. If the processors have other work, its source takes seconds to open its endpoint. That is
+# more than a target allows by default.
 PATIENT='--handshake-timeout 20s'
-# A program over the device, where UCX 1.13 may abort a process whose peer went away (docs/design/vm-test.md): then nothing is known of farjump.
+# Runs a program over the device. UCX 1.13 may abort a process when its peer goes away (docs/design/vm-test.md). Such a run says
+# nothing about farjump.
 unless_ucx_aborts() {
     status=0
     over_ucx "$@" >/tmp/printed 2>/tmp/said || status=$?
@@ -25,11 +26,11 @@ newer() {
     [ -e /newer/libucp.so.0 ] || { echo 'skipped: there is no newer UCX'; exit 77; }
     LD_LIBRARY_PATH=/newer over_ucx "$@"
 }
-# Runs a program that serves, and goes on when it listens at TCP port $1, or at the socket $1.
+# Runs a program that serves, and continues when it listens at TCP port $1, or at the socket $1.
 serves() {
     port=$(printf ':%04X' "$1" 2>/dev/null || true) socket=$1
     shift
-    # One that was killed leaves its own.
+    # A killed program leaves its socket.
     [ ! -S "$socket" ] || rm "$socket"
     "$@" &
     trap 'kill -s KILL $! 2>/dev/null || true' EXIT
@@ -40,9 +41,9 @@ serves() {
     echo "$1 does not listen at $socket"
     return 1
 }
-# Injects three functions with the options $@, and compares their answers with those of a target over shared memory.
+# Injects three functions with the options $@, and compares their replies with those of a target over shared memory.
 same_answers() {
-    # Of this script alone: that of another one has ended with it.
+    # It belongs to this script alone: the target of another script has ended with that.
     reference=/tmp/reference.$$
     if ! [ -S $reference ]; then
         serves $reference farjump serve --listen unix:$reference --transport shm --data /bin/busybox
@@ -53,8 +54,8 @@ same_answers() {
         [ -s expected ] && cmp expected reply || return 1
     done
 }
-# Objects of a target at TCP port $1 come by the transport $2, which reads them from its memory; $3, if it is there, comes
-# before each command.
+# Checks that the transport $2 reads objects of a target at TCP port $1 from the target's memory. $3, if given, comes before
+# each command.
 reads_objects() {
     owner=tcp:127.0.0.1:$1 transport=$2 before=$3
     printf %064d 7 >key
@@ -67,13 +68,13 @@ reads_objects() {
         grep "9 000 000 B, read from the owner's memory by $transport" shown || { cat shown; return 1; }
         cmp object copy || return 1
     done
-    # A short one is not worth a loan.
+    # A short object is not worth a loan.
     head -c 100 object >short
     $before farjump put short --to "$owner" --key key --transport "$transport" >handle
     $before farjump get handle --key key --transport "$transport" --out copy >shown
     grep "100 B, in frames by $transport" shown && cmp short copy
 }
-# The rest fails, and says $1.
+# Checks that the command in the other arguments fails, and prints $1.
 refuses() {
     text=$1
     shift

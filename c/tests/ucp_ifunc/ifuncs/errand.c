@@ -1,4 +1,4 @@
-/* Does its work by a library, without code of its own. */
+/* Does its work by calling a library. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>

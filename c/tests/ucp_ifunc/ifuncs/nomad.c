@@ -1,4 +1,4 @@
-/* Forwards itself to the peer, and on from there, until its hops are made. */
+/* Forwards itself to the peer, and from there again, until its hops are made. */
 #include <stdint.h>
 
 #include "world.h"

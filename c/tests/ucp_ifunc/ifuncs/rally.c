@@ -1,4 +1,4 @@
-/* Returns the ball: sends the message that it finds there to the peer. */
+/* Returns the ball: sends the message in its target_args to the peer. */
 #include <stdint.h>
 
 #include "game.h"

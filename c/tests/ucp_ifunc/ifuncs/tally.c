@@ -1,4 +1,4 @@
-/* Counts its calls, and adds up its payloads' numbers; now and then it prints. */
+/* Counts its calls, and adds up its payloads' numbers. It prints multiples of 1000. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>

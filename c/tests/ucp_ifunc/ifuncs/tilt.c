@@ -1,4 +1,4 @@
-/* Rounds upward from now on, and panics if its payload is a 1. */
+/* Makes its thread round upward, and panics if its payload is a 1. */
 #include <farjump_ifunc.h>
 
 #include "../../../../farjump/tests/ifuncs/rounding.h"

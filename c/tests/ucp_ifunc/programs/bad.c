@@ -22,7 +22,7 @@ static void sent(ucs_status_t status)
     CHECK(status == UCS_OK || status == UCS_INPROGRESS);
 }
 
-/* The status of a frame that was sent. */
+/* Runs the frame that was sent, and returns the status. */
 static ucs_status_t poll_one(struct peer *peer, char *slot, size_t length, void *args)
 {
     ucs_status_t status;
@@ -85,13 +85,13 @@ static void handles(struct peer *peer, const char *name)
     IS(ucp_ifunc_send_nbix(peer->ep, nothing, peer->remote, peer->rkey), UCS_ERR_INVALID_PARAM);
     ucp_ifunc_msg_free(nothing);
 
-    /* A message outlives its handle; a deregistered handle makes no new one, and is deregistered once. */
+    /* A message outlives its handle. A deregistered handle makes no new message. Deregistering it again has no effect. */
     ucp_deregister_ifunc(peer->context, ifunc);
     ucp_deregister_ifunc(peer->context, ifunc);
     ucp_deregister_ifunc(peer->context, NULL);
     IS(ucp_ifunc_msg_create(ifunc, &number, sizeof number, &nothing), UCS_ERR_INVALID_PARAM);
     sent(ucp_ifunc_send_nbix(peer->ep, message, peer->remote, peer->rkey));
-    /* In flight, and twice. */
+    /* Freed in flight, and twice. */
     ucp_ifunc_msg_free(message);
     ucp_ifunc_msg_free(message);
     IS(ucp_ifunc_send_nbix(peer->ep, message, peer->remote, peer->rkey), UCS_ERR_INVALID_PARAM);
@@ -121,7 +121,7 @@ static void buffers(struct peer *peer, const char *name, int mapped)
     OK(ucp_ifunc_msg_create(ifunc, &number, sizeof number, &message));
     sent(ucp_ifunc_send_nbix(peer->ep, message, peer->remote, peer->rkey));
     if (mapped) {
-        /* Only where the target's memory is mapped does a sender see its contents, and its end. */
+        /* A sender sees the contents and the end of the target's memory only if that is mapped. */
         IS(ucp_ifunc_send_nbix(peer->ep, message, peer->remote, peer->rkey), UCS_ERR_NO_RESOURCE);
         IS(ucp_ifunc_send_nbix(peer->ep, message, peer->remote + (1 << 30), peer->rkey), UCS_ERR_INVALID_ADDR);
         IS(ucp_ifunc_send_nbix(peer->ep, message, peer->remote - (1 << 30), peer->rkey), UCS_ERR_INVALID_ADDR);

@@ -1,5 +1,5 @@
 /*
- * Registers from memory what the files of a folder hold, in a process that is its own target. `bitcode works|refuses|mutants
+ * Registers the contents of a folder's files from memory, in a process that is its own target. `bitcode works|refuses|mutants
  * FOLDER`, and `bitcode unable FOLDER` where nothing can be compiled.
  */
 #include <dirent.h>
@@ -23,10 +23,10 @@
 static struct peer peer;
 static const char *folder;
 
-/* What a function gets: the number of calls, and the sum of their numbers. */
+/* The target_args of a function: the number of calls, and the sum of their numbers. */
 static uint64_t counted[2];
 
-/* The contents of a file, as registered for this triple. */
+/* Returns the contents of a file, to be registered for this triple. */
 static ucp_llvm_bc_t file(const char *triple, const char *name)
 {
     ucp_llvm_bc_t read;
@@ -58,7 +58,7 @@ static ucs_status_t registered(const char *name, ucp_llvm_bc_t *codes, int count
     return status;
 }
 
-/* Checks the status of registering, and that its text contains these words. */
+/* Checks the status of registering, and that the message contains these words. */
 static void refused(ucs_status_t expected, const char *words, const char *name, ucp_llvm_bc_t *codes, int count,
                     const char *dep)
 {
@@ -104,7 +104,7 @@ static int entries(const char *of)
     return count;
 }
 
-/* The number of this process's children. */
+/* Returns the number of this process's children. */
 static int children(void)
 {
     char path[64], list[4096];
@@ -141,18 +141,18 @@ static void works(void)
     refused(UCS_ERR_ALREADY_EXISTS, "deregister it first", "tally", codes, 3, NULL);
     two = run(ifunc, 7), sum += 7, calls++;
     CHECK(two > one + 64);
-    /* Both of them at once, and the process stays for the other one. */
+    /* Two ifuncs share one process, which stays for the other one. */
     codes[0] = file(OWN, "needs.bc");
     OK(registered("needs", codes, 1, "libz.so.1", &other));
     CHECK(children() == before + 1);
     ucp_deregister_ifunc(peer.context, ifunc);
     CHECK(children() == before + 1);
-    /* Of the dependency there are a sum at the target, and one in the payload routine. */
+    /* The function and its payload routine both use the dependency. */
     run(other, 9), sum += 9, calls++;
     ucp_deregister_ifunc(peer.context, other);
     CHECK(children() == before);
     CHECK(counted[0] == calls && counted[1] == sum);
-    /* A library, and an image, need no compiler. */
+    /* A library needs no compiler, nor does an image. */
     codes[0] = file(OWN, "tally.so");
     OK(registered("tally", codes, 1, NULL, &ifunc));
     run(ifunc, 11), sum += 11, calls++;
@@ -162,7 +162,7 @@ static void works(void)
     OK(registered("tally", codes, 2, NULL, &ifunc));
     run(ifunc, 13), sum += 13, calls++;
     ucp_deregister_ifunc(peer.context, ifunc);
-    /* To another machine alone. */
+    /* Only for another machine. */
     OK(registered("tally", codes + 1, 1, NULL, &ifunc));
     ucp_deregister_ifunc(peer.context, ifunc);
     CHECK(children() == before);
@@ -215,7 +215,7 @@ static void refuses(void)
     CHECK(children() == 0);
 }
 
-/* Damaged bitcode: an ifunc or a status each, and nothing is left of it. */
+/* Registers damaged bitcode. Each gives an ifunc or an error, and leaves nothing behind. */
 static void mutants(int count)
 {
     ucp_llvm_bc_t own = file(OWN, "tally.bc"), mutant = own, needs = file(OWN, "needs.bc");
@@ -223,7 +223,7 @@ static void mutants(int count)
     ucp_ifunc_h kept, ifunc;
     int descriptors, mappings, whole = 0, damaged = 0;
     CHECK((mutant.bc = malloc(own.size)) != NULL);
-    /* As long as this is registered the process stays. */
+    /* The process stays while this is registered. */
     OK(registered("needs", &needs, 1, "libz.so.1", &kept));
     descriptors = entries("/proc/self/fd"), mappings = entries("/proc/self/map_files");
     for (int number = 0; number < count; number++) {

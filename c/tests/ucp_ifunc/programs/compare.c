@@ -1,6 +1,6 @@
 /*
- * Sends frames of 8 B to 8 KiB, and now and then up to 128 KiB, so that copying takes longer than beginning a
- * poll. Their pattern depends on their number; slots are not cleared. The function compares every byte when it
+ * Sends frames of 8 B to 8 KiB, and now and then up to 128 KiB, so that copying takes longer than starting a
+ * poll. Their pattern depends on their number. Slots are not cleared. The function compares every byte when it
  * runs. `compare target|source PATH NAME FRAMES`
  */
 #include "peer.h"
@@ -34,8 +34,8 @@ int main(int argc, char **argv)
                 continue;
             OK(status);
             CHECK(compared.wrong == 0);
-            /* The slot is free when its function has returned: now and then the source gets the number of
-             * free ones. */
+            /* The slot is free when its function has returned. Now and then the source gets the number of
+             * frames that have run. */
             if (compared.frames % (SLOTS / 4) == 0) {
                 uint64_t *word = &told[compared.frames / (SLOTS / 4) % SLOTS];
                 ucs_status_ptr_t request;
@@ -68,7 +68,7 @@ int main(int argc, char **argv)
                 peer_idle(&peer);
             status = ucp_ifunc_send_nbix(peer.ep, message, peer.remote + SLOT * (number % SLOTS), peer.rkey);
             CHECK(status == UCS_OK || status == UCS_INPROGRESS);
-            /* UCX sends from a copy. */
+            /* The message can be freed: UCX sends from a copy. */
             ucp_ifunc_msg_free(message);
         }
     }

@@ -1,5 +1,5 @@
-"""What Julia's UCX.jl does by `ccall`, by ctypes: bitcode that llvmlite makes here is registered from memory, sent, run, and
-sent on by the one that it came to. Two processes, whose memory UCX shares.
+"""Does by ctypes the calls that Julia's UCX.jl makes by `ccall`. Bitcode that llvmlite makes here is registered from memory,
+sent and run, and the function sends itself on. There are two processes. UCX shares their memory.
 
     from_python.py LIBFARJUMP
 """
@@ -19,8 +19,8 @@ TRIPLE = f"{os.uname().machine}-linux-gnu"
 UCS_OK, UCS_INPROGRESS, UCS_ERR_NO_MESSAGE = 0, 1, -1
 UCP_FEATURE_RMA = 2
 
-# In LLVM's language, as a compiler of another language emits it. The payload is two numbers: the second one is how many more
-# times it is sent on, by the function itself.
+# In LLVM's assembly language, as a compiler of another language emits it. The payload is two numbers. The second one is the
+# number of times that the function still sends itself on.
 HOPS = f"""
 target triple = "{TRIPLE}"
 
@@ -90,7 +90,7 @@ end:
 
 
 class World(c.Structure):
-    """What the function gets at a target."""
+    """The target_args of the function."""
 
     _fields_ = [
         ("context", c.c_void_p),
@@ -115,7 +115,7 @@ class Message(c.Structure):
 
 
 class ContextParameters(c.Structure):
-    """The start of `ucp_params_t`; the rest is not read."""
+    """The start of `ucp_params_t`. The rest is not read."""
 
     _fields_ = [("mask", c.c_uint64), ("features", c.c_uint64), ("rest", c.c_uint8 * 128)]
 
@@ -139,7 +139,7 @@ class Addressed(c.Structure):
 
 
 class Zeroes(c.Structure):
-    """Parameters of which none is set."""
+    """Parameters without any set field."""
 
     _fields_ = [("all", c.c_uint8 * 256)]
 
@@ -169,7 +169,7 @@ class Peer:
         config, self.context, self.worker = c.c_void_p(), c.c_void_p(), c.c_void_p()
         ok(ucp.ucp_config_read(None, None, c.byref(config)), "ucp_config_read")
         params = ContextParameters(1, UCP_FEATURE_RMA)
-        # The header's `ucp_init` is this with the version of the interface.
+        # The header's `ucp_init` calls this with the version of the interface.
         ok(ucp.ucp_init_version(1, 13, c.byref(params), config, c.byref(self.context)), "ucp_init")
         ucp.ucp_config_release(config)
         ok(ucp.ucp_worker_create(self.context, c.byref(Zeroes()), c.byref(self.worker)), "ucp_worker_create")
@@ -198,7 +198,7 @@ class Peer:
         stream.sendall(len(mine).to_bytes(8, "little") + mine)
         whole = b""
         while len(whole) < 8 or len(whole) < 8 + int.from_bytes(whole[:8], "little"):
-            # Not more than this message: the next one may be behind it.
+            # Not more than this message: the next one may follow.
             length = int.from_bytes(whole[:8], "little") + 8 if len(whole) >= 8 else 8
             part = stream.recv(length - len(whole))
             assert part, "the peer is gone"
@@ -254,7 +254,7 @@ def main():
         peer.poll_until(70)
         farjump.farjump_ucp_deregister_ifunc(peer.context, ifunc)
     Peer.swap(stream, b"done")
-    # At once: the other process writes to the same pipe.
+    # In one write: the other process writes to the same pipe.
     os.write(1, f"{'target' if child == 0 else 'source'} {peer.world.sum}\n".encode())
     if child == 0:
         os._exit(0)

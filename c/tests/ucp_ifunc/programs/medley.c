@@ -47,7 +47,7 @@ static void send_one(struct peer *peer, const char *name, void *args, size_t len
     ucp_deregister_ifunc(peer->context, ifunc);
 }
 
-/* The library's expected result for the bytes that are sent: FNV-1a. */
+/* Returns the library's expected result for the bytes that are sent: FNV-1a. */
 static uint64_t digest(const unsigned char *bytes, size_t length)
 {
     uint64_t hash = 0xcbf29ce484222325;
@@ -90,7 +90,7 @@ static void ping_pong_by_functions(struct peer *peer, int is_target, uint64_t ro
     meet(peer);
     if (!is_target)
         deliver(peer, game.message, 0);
-    /* The source's first ball is its own, and its last one is not returned to a target that has gone. */
+    /* The source begins with its own ball. Its last one is not returned, as the target has ended by then. */
     for (; begun < rounds; begun++)
         OK(poll_one(peer, peer->region, SLOT, &game));
     CHECK(game.failed == 0);

@@ -9,7 +9,7 @@
 
 static char statics[SLOT * SLOTS] __attribute__((aligned(4096)));
 
-/* The status of the frame that was sent there. */
+/* Runs the frame that was sent there, and returns the status. */
 static ucs_status_t poll_one(struct peer *peer, char *slot, void *args)
 {
     ucs_status_t status;

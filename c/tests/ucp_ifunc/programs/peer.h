@@ -1,6 +1,6 @@
 /*
- * Two connected processes, the start of every program of the papers. One listens on a Unix socket, over which
- * they exchange worker addresses and the keys of a region of memory; then each has an endpoint to the other,
+ * Two connected processes, the start of every program of the papers. One listens on a Unix socket. Over that
+ * they exchange worker addresses and the keys of a region of memory. Then each has an endpoint to the other,
  * and a key of its region.
  *
  * Of ifuncs it uses only the two calls in which the variants differ.
@@ -42,7 +42,7 @@ struct peer {
     ucp_context_h context;
     ucp_worker_h worker;
     ucp_mem_h memory;
-    char *region; /* this side's own, which the peer writes */
+    char *region; /* this process's own; the peer writes it */
     size_t length;
     ucp_ep_h ep; /* to the peer */
     ucp_rkey_h rkey;
@@ -109,7 +109,7 @@ static inline int peer_meet(const char *path, int listens)
     return met;
 }
 
-/* A context with this many bytes of memory, and no peer. */
+/* Makes a context with this many bytes of memory, and no peer. */
 static inline void peer_alone(struct peer *peer, size_t length)
 {
     ucp_params_t params;
@@ -175,7 +175,7 @@ static inline void peer_open(struct peer *peer, const char *path, int listens, s
     ucp_worker_release_address(peer->worker, address);
 }
 
-/* Connects the process with itself, and maps existing memory of the program instead of UCX's. */
+/* Connects the process with itself. Maps existing memory of the program instead of UCX's. */
 static inline void peer_open_self_over(struct peer *peer, void *memory, size_t length)
 {
     ucp_mem_map_params_t map;
@@ -199,7 +199,7 @@ static inline void peer_open_self_over(struct peer *peer, void *memory, size_t l
     ucp_worker_release_address(peer->worker, address);
 }
 
-/* Connected with itself. */
+/* Connects the process with itself. */
 static inline void peer_open_self(struct peer *peer, size_t length)
 {
     ucp_address_t *address;
@@ -215,7 +215,7 @@ static inline void peer_open_self(struct peer *peer, size_t length)
     ucp_worker_release_address(peer->worker, address);
 }
 
-/* One turn of waiting for the peer, which may need this processor. */
+/* Waits one turn for the peer, which may need this processor. */
 static inline void peer_idle(struct peer *peer)
 {
     ucp_worker_progress(peer->worker);
@@ -237,7 +237,7 @@ static inline void peer_flush(struct peer *peer)
     ucp_request_free(request);
 }
 
-/* Waits until the peer is here too, and closes. Puts that UCX emulates need progress of both until then. */
+/* Waits until the peer closes too, and closes. Until then, puts that UCX emulates need progress of both processes. */
 static inline void peer_close(struct peer *peer)
 {
     ucp_request_param_t params;

@@ -1,5 +1,5 @@
 /*
- * A ping-pong by functions: the function that runs sends the next message to the peer. Each process has one
+ * A ping-pong by functions: each function that runs sends the next message to the peer. Each process has one
  * slot of 1 KiB. `pingpong target|source PATH NAME ROUNDS`
  */
 #include "peer.h"

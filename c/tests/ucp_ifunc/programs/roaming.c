@@ -1,6 +1,6 @@
 /*
- * A function that forwards itself. It arrives in a frame, registers itself, makes a message of itself and sends
- * it, until it has made its hops. Only the source has its library. `roaming target|source PATH NAME HOPS`
+ * A function that forwards itself. It arrives in a frame, registers itself, makes a message of itself and
+ * sends it, until it has made its hops. Only the source has its library. `roaming target|source PATH NAME HOPS`
  */
 #include "peer.h"
 #include "world.h"

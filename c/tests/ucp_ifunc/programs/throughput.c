@@ -1,6 +1,6 @@
 /*
- * Throughput as in the papers: a ring of slots of 1 KiB, filled by the source; the target runs their frames,
- * and reports its position after each lap by a put into the source's memory. `throughput target|source PATH
+ * Throughput as in the papers. The source fills a ring of slots of 1 KiB. The target runs their frames, and
+ * reports its position after each lap by a put into the source's memory. `throughput target|source PATH
  * NAME LAPS`
  */
 #include "peer.h"

@@ -1,5 +1,5 @@
 /*
- * The rounding of a program behind functions that change it. It is its own peer. `tilted NAME`: an ifunc that rounds upward,
+ * The rounding of a program after functions that change it. It is its own peer. `tilted NAME`: an ifunc that rounds upward,
  * and panics if its payload is a 1.
  */
 #include <fenv.h>
@@ -8,7 +8,7 @@
 
 #define SLOT 1024
 
-/* A third of 1, as this program rounds it. */
+/* Returns a third of 1, as this program rounds it. */
 static double third(void)
 {
     volatile double one = 1, three = 3;

@@ -83,7 +83,7 @@ const ALONE: &[Row] = &[
     (
         BOTH,
         SOON,
-        "a queue pair that missing_queue_pair has is unreachable",
+        "a queue pair that does not exist is unreachable",
         wrong_addresses::missing_queue_pair,
     ),
     (

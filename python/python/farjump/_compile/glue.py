@@ -1,8 +1,8 @@
-"""The routine around a function of Numba's, as LLVM IR: it checks the payload, calls, and replies.
+"""The routine around a function of Numba's, as LLVM IR: it checks the payload, calls the function, and replies.
 
-A call that fails ends with the message `ended with code N`. Below `FAULT` it is the number of an exception that the
-function raises, `UNKNOWN` one that has none. Otherwise it is `FAULT + STEP * argument + reason`; reasons above `STORE`
-are those of the target's store, which are negative there.
+A call that fails ends with the message `ended with code N`. Below `FAULT`, N is the number of an exception that the
+function raises. `UNKNOWN` is an exception without a number. Otherwise N is `FAULT + STEP * argument + reason`. Reasons
+above `STORE` are errors of the target's store, which are negative there.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Variant(enum.Enum):
 
 
 def code_in(message: str) -> int | None:
-    """The code in a message of the glue's."""
+    """Returns the code in a message of the routine; None if it has another form."""
     found = _MESSAGE.fullmatch(message)
     return int(found[1]) if found else None
 
@@ -307,7 +307,7 @@ def _word(start: bytes) -> int:
 
 
 def type_word(kind: Kind, rank: int) -> int:
-    """The first 8 bytes of the header of such an array."""
+    """Returns the first 8 bytes of the header of such an array."""
     return _word(OBJECT_MAGIC + kind.letter.encode() + bytes([kind.size, rank, 0]))
 
 
@@ -340,12 +340,12 @@ def _arrays(objects: bool) -> str:
 
 
 def llvm_type(kind: Kind) -> str:
-    """The type of a number, or of the halves of a complex one, as an argument."""
+    """Returns the type of a number, or of the halves of a complex one, as an argument."""
     return {"f4": "float", "f8": "double", "c8": "float", "c16": "double"}.get(kind.code, f"i{8 * kind.size}")
 
 
 def parameters(signature: Signature) -> list[str]:
-    """The types of the parameters that Numba's function has."""
+    """Returns the types of the parameters of Numba's function."""
     types = ["ptr", "ptr"]
     for argument in signature.arguments:
         if argument.rank is not None:
@@ -377,7 +377,7 @@ class _Main:
                 f"{value} = load volatile {form}, ptr {value}.at, align 1",
             )
             if kind.letter == "b":
-                # Whatever the byte, the function gets 0 or 1.
+                # The function gets 0 or 1, for any byte.
                 self.add(f"{value}.is = icmp ne i8 {value}, 0", f"{value}.bit = zext i1 {value}.is to i8")
                 value += ".bit"
             self.passed.append(f"{form} {value}")
@@ -459,7 +459,7 @@ class _Main:
 
 
 def glue(name: str, inner: str, signature: Signature, variant: Variant, returned: str, leaves: list[str]) -> str:
-    """A module with `NAME_main` around the function `inner`, which returns a value of the type `returned`."""
+    """Returns a module with `NAME_main` around the function `inner`. That function returns a value of the type `returned`."""
     main = _Main(signature, variant)
     offset = HEAD
     for number, argument in enumerate(signature.arguments):

@@ -22,13 +22,13 @@ _ADDRESS = re.compile(r"numba\.dynamic\.globals|\binttoptr \(i64 \d{5,} to ptr\)
 
 
 def is_address(instruction: str) -> bool:
-    """Whether it uses an address of this process."""
+    """Returns whether an instruction uses an address of this process."""
     return _ADDRESS.search(instruction) is not None
 
 
 def of_instruction(text: str, function: str, needs: Callable[[str], bool]) -> int | None:
-    """The line in `function` of the first instruction that `needs` accepts, or that names a function or constant which
-    leads to one.
+    """Returns the line in `function` of the first instruction that `needs` accepts, or that names a function or constant
+    that leads to one.
     """
     bodies: dict[str, list[str]] = {}
     body: list[str] = []
@@ -41,7 +41,7 @@ def of_instruction(text: str, function: str, needs: Callable[[str], bool]) -> in
             body = []
         else:
             body.append(line)
-    # Those that lead to such an instruction.
+    # Functions and constants that lead to such an instruction.
     leading: set[str] = set()
 
     def leads(line: str) -> bool:
@@ -66,14 +66,14 @@ def of_instruction(text: str, function: str, needs: Callable[[str], bool]) -> in
 
 
 def in_message(message: str, path: str) -> int | None:
-    """The last line of the file at `path` that a message of Numba's names: its innermost."""
+    """Returns the last line of the file at `path` that a message of Numba's names: the innermost one."""
     name = re.escape(os.path.basename(path))
     found = re.findall(rf'{name}(?:", line (\d+)| \((\d+)\))', message)
     return int(found[-1][0] or found[-1][1]) if found else None
 
 
 def in_traceback(error: BaseException, path: str) -> int | None:
-    """The last line of the file at `path` for which Numba made instructions before this error."""
+    """Returns the last line of the file at `path` for which Numba made instructions before this error."""
     line = None
     for frame, _ in traceback.walk_tb(error.__traceback__):
         place = getattr(frame.f_locals.get("self"), "loc", None)
@@ -84,12 +84,12 @@ def in_traceback(error: BaseException, path: str) -> int | None:
 
 @contextmanager
 def of_exceptions() -> Iterator[None]:
-    """Has Numba note a line for each exception of what is compiled meanwhile.
+    """Makes Numba note a line for each exception in code that it compiles meanwhile.
 
-    By itself it notes those of `raise` alone, and none for a division, an index or an integer's power.
+    By itself it notes the lines of `raise` alone, and none for a division, an index or an integer's power.
     """
     lowered, built = Lower.lower_inst, CPUCallConv.build_excinfo_struct
-    # Instructions that Numba works on: that of a function that it compiles for another one comes behind that one's.
+    # Instructions that Numba works on. That of a function follows that of the function for which it is compiled.
     begun: list[Any] = []
 
     def lower_inst(self: Any, instruction: Any) -> None:

@@ -23,7 +23,7 @@ from .signature import Argument, Kind, Signature
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _PICKLED = re.compile(r'^@(\.const\.pickledata\.\w+) = .*? c"((?:[^"\\]|\\.)*)"', re.M)
 _EXCEPTION = re.compile(r"^(@\.const\.picklebuf\.\w+ = .*?\{ ptr, i32, ptr, ptr, i32 \}) \{ ptr @([\w.]+),.*$", re.M)
-#: Where a function finds the address of one that calls it, whose compilation has not ended.
+#: The variable with the address of a caller, in a function that is compiled before its caller is.
 _UNRESOLVED = re.compile(r'^(@"\.numba\.unresolved\$([^"]+)") = external [^\n]*global ptr.*$', re.M)
 #: An address of this process in code.
 _ADDRESS = re.compile(r"\binttoptr \(i64 (\d{5,}) to ptr\)")
@@ -55,7 +55,7 @@ _for_targets: dict[Callable[..., Any], Any] | None = None
 
 @typeof_impl.register(Ifunc)
 def _typeof(value: Ifunc[..., Any], context: Any) -> Any:
-    """The type by which a function compiled by Numba calls an ifunc, which may be itself."""
+    """Returns the type by which a function compiled by Numba calls an ifunc. The ifunc may be the function itself."""
     if _for_targets is None:
         return types.Dispatcher(value._dispatcher())
     if value._function not in _for_targets:
@@ -98,18 +98,18 @@ def typed(function: Callable[..., Any], signature: Signature, options: dict[str,
 
 def _typed(dispatcher: Any, signature: Signature) -> Any:
     try:
-        # By the name of the function without the decorator it calls itself, too.
+        # The function may also call itself by the name without the decorator.
         with register_dispatcher(dispatcher):
             dispatcher.compile(_signature(signature))
     except Exception as error:  # noqa: BLE001 - Numba raises whatever its parts do
-        # Numba's traceback is of its own parts: its explanation has the places in the function.
+        # Numba's traceback shows its own parts. Its message names the places in the function.
         raise _refusal(dispatcher.py_func, error) from None
     dispatcher.disable_compile()
     return dispatcher
 
 
 def compiled(function: Callable[..., Any], signature: Signature, options: dict[str, Any]) -> Compiled:
-    """Compiles `function`. IfuncError says what in it cannot be injected."""
+    """Compiles `function`. IfuncError names the part of it that cannot be injected."""
     if getattr(numba.config, "DISABLE_JIT", False):
         raise IfuncError(f"`{function.__name__}` cannot be injected while NUMBA_DISABLE_JIT is set: unset it")
     result = _compile(function, signature, options)
@@ -123,8 +123,8 @@ def compiled(function: Callable[..., Any], signature: Signature, options: dict[s
             "uses an address of this process, which means nothing at a target: take a function of ctypes or cffi out, and "
             "pass a global array of over 1 MB as an argument",
         )
-    # What is optimised away fails always: the environment of Python's objects is null. References to arrays are counted
-    # until the function is linked.
+    # Code that is optimised away would always fail: the environment of Python's objects is null. Code that counts references
+    # to arrays stays until the function is linked.
     missing = [name for name in _missing(llvm.parse_assembly(text)) if not name.startswith("NRT_")]
     returned = result.target_context.get_return_type(result.signature.return_type)
     leaves = list(_leaves(returned)) if signature.result.kinds else []
@@ -137,7 +137,7 @@ def compiled(function: Callable[..., Any], signature: Signature, options: dict[s
 
 
 def _resolved(text: str) -> str:
-    """The module with the addresses of functions that call each other, which Numba would fill in at run time."""
+    """Returns the module with the addresses of functions that call each other. Numba would fill them in at run time."""
 
     def known(match: re.Match[str]) -> str:
         defined = f"@{match[2]}(" in text or f'@"{match[2]}"(' in text
@@ -160,7 +160,7 @@ def _unescaped(escape: re.Match[bytes]) -> bytes:
 
 
 def _exceptions(text: str) -> tuple[str, list[tuple[Any, Any, tuple[str, str, int] | None]]]:
-    """The module with numbers in place of the contents of its exceptions, and those."""
+    """Returns the module with numbers in place of the contents of its exceptions, and these contents."""
     pickled = {
         name: re.sub(rb"\\(\\|[0-9A-Fa-f]{2})", _unescaped, data.encode("latin-1"))
         for name, data in _PICKLED.findall(text)
@@ -168,7 +168,7 @@ def _exceptions(text: str) -> tuple[str, list[tuple[Any, Any, tuple[str, str, in
     found: list[tuple[Any, Any, tuple[str, str, int] | None]] = []
 
     def numbered(match: re.Match[str]) -> str:
-        # Numba pickled them in this process, from what the function names.
+        # Numba pickled them in this process, from objects that the function names.
         raised, arguments, place = pickle.loads(pickled[match[2]])
         found.append((raised, arguments, place))
         return f"{match[1]} {{ ptr null, i32 {len(found) - 1}, ptr null, ptr null, i32 0 }}"
@@ -185,7 +185,7 @@ def build(
     levels: tuple[int, ...],
     options: dict[str, Any],
 ) -> Library:
-    """Links a library of a compiled function. IfuncError says what it needs that no target has."""
+    """Links a library of a compiled function. IfuncError names a symbol that it needs and no target has."""
     objects = []
     if any(levels) and not llvm.get_process_triple().startswith("x86_64"):
         raise IfuncError(f"`{function.__name__}` states levels, which only x86-64 CPUs have: leave them out on this machine")
@@ -198,7 +198,7 @@ def build(
 
 
 def reduced(name: str, signature: Signature, done: Compiled, variant: glue.Variant, level: int) -> Any:
-    """The module of `NAME_main` and what it reaches, optimised for a level of CPUs."""
+    """Returns the module of `NAME_main` and the code that it reaches, optimised for a level of CPUs."""
     module = llvm.parse_assembly(done.module)
     _check_parameters(module, done.inner.strip('@"'), signature)
     head = f'target triple = "{module.triple}"\ntarget datalayout = "{module.data_layout}"\n'
@@ -232,9 +232,9 @@ def _check_parameters(module: Any, inner: str, signature: Signature) -> None:
 
 
 def _missing(module: Any) -> list[str]:
-    """The symbols of a runtime that `module` needs.
+    """Returns the symbols of a runtime that `module` needs.
 
-    Numba counts references to arrays, and none of that is left where no array of a function is counted.
+    Numba counts references to arrays. No symbol for that is left if no array of a function is counted.
     """
     symbols = [*module.functions, *module.global_variables]
     return [one.name for one in symbols if one.is_declaration and runtime.what(one.name) is not None]
@@ -243,18 +243,18 @@ def _missing(module: Any) -> list[str]:
 def _needs(
     function: Callable[..., Any], signature: Signature, options: dict[str, Any], missing: list[str]
 ) -> IfuncError:
-    """The error for a function that needs these symbols, of which it names the most telling one."""
+    """Returns the error for a function that needs these symbols. It names the most telling one."""
     name, what = runtime.cause(missing)
     line = _line(function, signature, options, lambda text: name in text)
     return _error(function, line, f"needs `{name}`, which no target has: {what}", name)
 
 
 def _refusal(function: Callable[..., Any], error: Exception) -> IfuncError:
-    """The error for a function that Numba does not compile."""
+    """Returns the error for a function that Numba does not compile."""
     text = _ESCAPES.sub("", str(error)).strip()
     line = lines.in_message(text, function.__code__.co_filename)
     if isinstance(error, ImportError) and "scipy" in text:
-        # Numba would take BLAS from SciPy, and a target would lack it all the same.
+        # Numba would take BLAS from SciPy, but a target has none.
         line = lines.in_traceback(error, function.__code__.co_filename)
         return _error(function, line, f"needs linear algebra, which no target has: {runtime.BLAS}")
     if "readonly" in text and "setitem" in text:
@@ -274,10 +274,10 @@ def _error(function: Callable[..., Any], line: int | None, what: str, missing: s
 def _line(
     function: Callable[..., Any], signature: Signature, options: dict[str, Any], needs: Callable[[str], bool]
 ) -> int | None:
-    """The line of `function` that leads to an instruction for which `needs` is true, by debugging information."""
+    """Returns the line of `function` that leads to an instruction for which `needs` is true, by debugging information."""
     try:
         with warnings.catch_warnings():
-            # Of parts without a source.
+            # It warns of parts without a source.
             warnings.simplefilter("ignore")
             result = _compile(function, signature, {**options, "debug": True})
     except Exception:  # noqa: BLE001 - it only finds a line for an error

@@ -1,4 +1,4 @@
-"""Symbols of Numba's runtime that functions may need and no target has, and what in a function needs them."""
+"""Symbols of Numba's runtime that functions may need and no target has, and the constructs that need them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ _RANDOM = "it draws random numbers: pass a seed or numbers to the function"
 _PYTHON = "it uses objects of Python's: print nothing, and use no objmode"
 _MATHS = "it is a helper of Numba's runtime for mathematics that the C library lacks: compute that before, and pass the result"
 
-#: Starts of names, and what such a symbol is for. Of several symbols that a function needs, the first one here says most.
+#: Prefixes of names, and the purpose of such a symbol. Of several symbols that a function needs, the first one here is the
+#: most telling.
 _NEEDS = {
     ".numba.unresolved$": (
         "it calls itself through a function that has other options of `@farjump.ifunc`: give all of them the same options"
@@ -34,12 +35,12 @@ _NEEDS = {
 
 
 def what(name: str) -> str | None:
-    """What a symbol is for; None for one that a target may have."""
+    """Returns the purpose of a symbol; None for one that a target may have."""
     return next((why for start, why in _NEEDS.items() if name.startswith(start)), None)
 
 
 def cause(names: list[str]) -> tuple[str, str]:
-    """The one of these symbols that says most, and what it is for."""
+    """Returns the most telling one of these symbols, and its purpose."""
     for start, why in _NEEDS.items():
         for name in names:
             if name.startswith(start):

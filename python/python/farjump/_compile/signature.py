@@ -28,7 +28,7 @@ INLINE, OBJECT, LIKE_FIRST, SHAPED = range(4)
 # Arrays start at multiples of it in a payload.
 ALIGNMENT = 16
 MAX_RANK = 15
-# The attribute of an argument's type that returns the bytes of the handle which stands for it.
+# The attribute of an argument's type that returns the bytes of the handle for it.
 HANDLE = "__farjump_handle__"
 
 _LETTERS = {
@@ -94,7 +94,7 @@ class Result(NamedTuple):
     is_tuple: bool
 
     def decode(self, reply: bytes) -> Any:
-        """The result that a reply holds."""
+        """Returns the result in a reply."""
         form = "<" + "".join(kind.slot for kind in self.kinds)
         if len(reply) != struct.calcsize(form):
             raise ValueError(f"the reply has {len(reply)} bytes, and a result {struct.calcsize(form)}")
@@ -106,7 +106,7 @@ class Result(NamedTuple):
 
 
 class Signature:
-    """The signature of a function, whose arguments have these names."""
+    """The signature of a function with arguments of these names."""
 
     def __init__(self, text: str, function: str, names: Sequence[str]) -> None:
         self.text = text
@@ -174,8 +174,8 @@ class Signature:
         return Result(tuple(self._kind(part) for part in parts), is_tuple)
 
     def values(self, values: Sequence[Any]) -> list[Any]:
-        """These arguments as a function gets them that runs here: NumPy's numbers, and arrays that cannot be written.
-        Refuses those that `payload` refuses, and handles.
+        """Returns these arguments for a function that runs here: NumPy's numbers, and read-only arrays. Refuses those that
+        `payload` refuses, and handles.
         """
         import numpy
 
@@ -192,15 +192,15 @@ class Signature:
         return made
 
     def _given(self, values: Sequence[Any]) -> Sequence[Argument]:
-        """The arguments that a call states: all but an output."""
+        """Returns the arguments that a call states: all but an output."""
         given = self.arguments[: len(self.arguments) - (self.output is not None)]
         if len(values) != len(given):
             raise TypeError(f"`{self.function}` takes {len(given)} arguments ({self.text}), and there are {len(values)}")
         return given
 
     def payload(self, values: Sequence[Any], shape: Sequence[int] | None = None) -> tuple[bytearray, bool]:
-        """The payload with these arguments, without that of an output, which has `shape`. Also returns whether one of
-        them is a handle.
+        """Returns the payload with these arguments, and whether one of them is a handle. An output is not among them, and
+        has the dimensions `shape`.
         """
         given = self._given(values)
         slots: list[Any] = [MAGIC, len(self.arguments)]
@@ -240,7 +240,7 @@ class Signature:
         try:
             self.form.pack_into(payload, 0, *slots)
         except (struct.error, OverflowError):
-            # One at a time shows which.
+            # Packing one at a time shows which one does not fit.
             position = 2
             for argument in self.arguments:
                 count = len(struct.unpack("<" + argument.slot, bytes(struct.calcsize("<" + argument.slot))))
@@ -249,7 +249,7 @@ class Signature:
             raise
 
     def _packed(self, argument: Argument, numbers: Sequence[Any]) -> tuple[Any, ...]:
-        """The numbers of a slot as it holds them. OverflowError says that it cannot."""
+        """Returns the numbers of a slot as it holds them. Raises OverflowError if it cannot."""
         form = "<" + argument.slot
         try:
             return struct.unpack(form, struct.pack(form, *numbers))
@@ -328,6 +328,6 @@ class Signature:
 
 
 def _split(text: str) -> list[str]:
-    """Parts between commas that are not in brackets."""
+    """Returns the parts between commas that are not in brackets."""
     text = text.strip().removesuffix(",")
     return [part.strip() for part in re.split(r",(?![^\[]*\])", text)] if text.strip() else []
