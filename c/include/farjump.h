@@ -77,8 +77,8 @@ typedef enum {
      */
     FARJUMP_NOT_YET = 1,
     /**
-     * The stream has ended, and nothing is wrong: all publishers have finished, and the subscriber has received all
-     * entries.
+     * The stream has ended, and nothing is wrong: all publishers have finished, and the subscriber has received
+     * all entries.
      */
     FARJUMP_STREAM_END = 2,
     /**
@@ -87,8 +87,8 @@ typedef enum {
      */
     FARJUMP_ERROR_ARGUMENT = -1,
     /**
-     * The object is in use: the call came from inside another call on it, from a callback, an injected function or a
-     * payload routine. Or the topic to discard has publishers or subscribers. Nothing was done.
+     * The object is in use: the call came from inside another call on it, from a callback, an injected function
+     * or a payload routine. Or the topic to discard has publishers or subscribers. Nothing was done.
      */
     FARJUMP_ERROR_BUSY = -2,
     /**
@@ -101,8 +101,9 @@ typedef enum {
      */
     FARJUMP_ERROR_LIBRARY = -4,
     /**
-     * No connection. The address is malformed, no process listens there, or one does already. Or the target rejects
-     * this process, the two have no transport in common, a key is missing or wrong, or connecting took too long.
+     * No connection. The address is malformed, no process listens there, or one does already. Or the target
+     * rejects this process, the two have no transport in common, a key is missing or wrong, or connecting took
+     * too long.
      */
     FARJUMP_ERROR_CONNECT = -5,
     /**
@@ -110,8 +111,8 @@ typedef enum {
      */
     FARJUMP_ERROR_TRANSPORT = -6,
     /**
-     * The target refused the call: farjump_last_cause() returns the cause. Nothing ran, unless the cause is one that
-     * only shows afterwards.
+     * The target refused the call: farjump_last_cause() returns the cause. Nothing ran, unless the cause is one
+     * that only shows afterwards.
      */
     FARJUMP_ERROR_REFUSED = -7,
     /**
@@ -135,8 +136,8 @@ typedef enum {
      */
     FARJUMP_ERROR_TOO_LARGE = -12,
     /**
-     * 32,768 calls of the link are pending, or it has bound 65,536 different functions. Nothing was sent. For streams:
-     * the maximum of topics, publishers, subscribers or unreleased items is reached.
+     * 32,768 calls of the link are pending, or it has bound 65,536 different functions. Nothing was sent. For
+     * streams: the maximum of topics, publishers, subscribers or unreleased items is reached.
      */
     FARJUMP_ERROR_TOO_MANY = -13,
     /**
@@ -152,8 +153,8 @@ typedef enum {
      */
     FARJUMP_ERROR_INTERNAL = -16,
     /**
-     * Calls that the function forwarded were lost: the text has their number and the reason of the first. The reply
-     * has the replies of the others.
+     * Calls that the function forwarded were lost: the text has their number and the reason of the first. The
+     * reply has the replies of the others.
      */
     FARJUMP_ERROR_INCOMPLETE = -17,
     /**
@@ -173,12 +174,13 @@ typedef enum {
      */
     FARJUMP_ERROR_STORE_FULL = -21,
     /**
-     * The topic stays full: its slowest subscriber has not advanced, or no subscriber has come. Nothing was published.
+     * The topic stays full: its slowest subscriber has not advanced, or no subscriber has come. Nothing was
+     * published.
      */
     FARJUMP_ERROR_TOPIC_FULL = -22,
     /**
-     * A publisher ended without finishing, and its further entries are missing. All entries that it published came
-     * before. Other publishers continue.
+     * A publisher ended without finishing, and its further entries are missing. All entries that it published
+     * came before. Other publishers continue.
      */
     FARJUMP_ERROR_PUBLISHER_GONE = -23,
 } farjump_status_t;
@@ -200,9 +202,9 @@ typedef enum {
      */
     FARJUMP_MODE_LOCAL = 4,
     /**
-     * The code travels with each call, and runs in place, in the target's mailbox. Targets do not allow it by default:
-     * the bytes that the source has written run, regardless of the code id. Code with writable statics cannot run in
-     * place, nor can any code over a transport without a mailbox.
+     * The code travels with each call, and runs in place, in the target's mailbox. Targets do not allow it by
+     * default: the bytes that the source has written run, regardless of the code id. Code with writable statics
+     * cannot run in place, nor can any code over a transport without a mailbox.
      */
     FARJUMP_MODE_IN_PLACE = 8,
 } farjump_mode_t;
@@ -367,12 +369,12 @@ typedef enum {
 } farjump_overflow_t;
 
 /**
- * The admin interface of the target at an address: requests list its stored code, read its statistics and drop code.
- * Each request opens a connection of its own, which makes no link and does not count as a source. Nothing stays open
- * between requests. Any number of threads may send requests at once.
+ * The admin interface of the target at an address: requests list its stored code, read its statistics and
+ * drop code. Each request opens a connection of its own, which makes no link and does not count as a source.
+ * Nothing stays open between requests. Any number of threads may send requests at once.
  *
- * All requests fail with FARJUMP_ERROR_CONNECT when no process listens there, when the listener is no target or
- * another user's, or when it does not respond in time.
+ * All requests fail with FARJUMP_ERROR_CONNECT when no process listens there, when the listener is no target
+ * or another user's, or when it does not respond in time.
  */
 typedef struct farjump_admin_t farjump_admin_t;
 
@@ -390,20 +392,21 @@ typedef struct farjump_bytes_t farjump_bytes_t;
 typedef struct farjump_client_options_t farjump_client_options_t;
 
 /**
- * A connection to the owner of objects: a target that has a store. Any number of threads may use it at once. A forked
- * child cannot use it: the child makes a connection of its own.
+ * A connection to the owner of objects: a target that has a store. Any number of threads may use it at once.
+ * A forked child cannot use it: the child makes a connection of its own.
  *
- * Requests fail with FARJUMP_ERROR_TIMEOUT when the owner does not respond in time, and with FARJUMP_ERROR_PEER_GONE
- * when it has ended. A client whose owner has ended is of no further use: close it, and connect again.
+ * Requests fail with FARJUMP_ERROR_TIMEOUT when the owner does not respond in time, and with
+ * FARJUMP_ERROR_PEER_GONE when it has ended. A client whose owner has ended is of no further use: close it,
+ * and connect again.
  */
 typedef struct farjump_client_t farjump_client_t;
 
 /**
- * One reference to a counted object. The object is evicted with its last reference, in any process. A reference keeps
- * the store or client that it came by. Any number of threads may use it at once.
+ * One reference to a counted object. The object is evicted with its last reference, in any process. A
+ * reference keeps the store or client that it came by. Any number of threads may use it at once.
  *
- * The store counts the references. A process that ends without farjump_counted_release() leaves its references
- * counted: give such objects a lease as well.
+ * The store counts the references. A process that ends without farjump_counted_release() leaves its
+ * references counted: give such objects a lease as well.
  */
 typedef struct farjump_counted_t farjump_counted_t;
 
@@ -414,16 +417,17 @@ typedef struct farjump_counted_t farjump_counted_t;
 typedef struct farjump_data_t farjump_data_t;
 
 /**
- * The name of an object: the addresses of its owner, its number, length and type, and the key to it. It is a value: it
- * keeps nothing alive, and freeing it does nothing to the object. A process that has the handle can read and evict the
- * object, if the owner lets that process connect: keep a handle as you keep a password. Any number of threads may use
- * it at once.
+ * The name of an object: the addresses of its owner, its number, length and type, and the key to it. It is a
+ * value: it keeps nothing alive, and freeing it does nothing to the object. A process that has the handle
+ * can read and evict the object, if the owner lets that process connect: keep a handle as you keep a
+ * password. Any number of threads may use it at once.
  */
 typedef struct farjump_handle_t farjump_handle_t;
 
 /**
- * An entry of a topic: the handle of an object. An object that the topic owns stays until all subscribers have
- * received it and released their items; a view keeps the bytes beyond that. Any number of threads may use it at once.
+ * An entry of a topic: the handle of an object. An object that the topic owns stays until all subscribers
+ * have received it and released their items; a view keeps the bytes beyond that. Any number of threads may
+ * use it at once.
  */
 typedef struct farjump_item_t farjump_item_t;
 
@@ -441,11 +445,11 @@ typedef struct farjump_library_t farjump_library_t;
 typedef struct farjump_link_options_t farjump_link_options_t;
 
 /**
- * A connection to a target. One thread uses it at a time; it may move between threads. Several calls may be in flight.
- * Functions run at the target in injection order.
+ * A connection to a target. One thread uses it at a time; it may move between threads. Several calls may be
+ * in flight. Functions run at the target in injection order.
  *
- * A forked child cannot use its parent's links: calls fail with FARJUMP_ERROR_ARGUMENT, and closing one there ends
- * nothing. The child makes a connection of its own.
+ * A forked child cannot use its parent's links: calls fail with FARJUMP_ERROR_ARGUMENT, and closing one
+ * there ends nothing. The child makes a connection of its own.
  */
 typedef struct farjump_link_t farjump_link_t;
 
@@ -455,23 +459,23 @@ typedef struct farjump_link_t farjump_link_t;
 typedef struct farjump_object_call_t farjump_object_call_t;
 
 /**
- * The outcomes of calls at many objects, in the order of their handles. Any number of threads may use them at
- * once.
+ * The outcomes of calls at many objects, in the order of their handles. Any number of threads may use them
+ * at once.
  */
 typedef struct farjump_outcomes_t farjump_outcomes_t;
 
 /**
- * An object that this process alone owns: farjump_owned_release() evicts it. It keeps the store or client that it came
- * by. Any number of threads may use it at once.
+ * An object that this process alone owns: farjump_owned_release() evicts it. It keeps the store or client
+ * that it came by. Any number of threads may use it at once.
  *
- * Each object is static at first: it stays until it is evicted or its store ends. An object that is owned, counted
- * (farjump_counted_t) or leased (farjump_store_lease(), farjump_client_lease()) goes earlier.
+ * Each object is static at first: it stays until it is evicted or its store ends. An object that is owned,
+ * counted (farjump_counted_t) or leased (farjump_store_lease(), farjump_client_lease()) goes earlier.
  */
 typedef struct farjump_owned_t farjump_owned_t;
 
 /**
- * A chooser of places for functions, which learns from the times that they took. Keep one for a program. One thread
- * uses it at a time.
+ * A chooser of places for functions, which learns from the times that they took. Keep one for a program. One
+ * thread uses it at a time.
  */
 typedef struct farjump_placement_t farjump_placement_t;
 
@@ -482,8 +486,8 @@ typedef struct farjump_placement_t farjump_placement_t;
 typedef struct farjump_publisher_options_t farjump_publisher_options_t;
 
 /**
- * A publisher of handles in a topic, a queue at a store. Subscribers get the handles in the order in which they were
- * published. It keeps the store or client that it came by. One thread uses it at a time.
+ * A publisher of handles in a topic, a queue at a store. Subscribers get the handles in the order in which
+ * they were published. It keeps the store or client that it came by. One thread uses it at a time.
  */
 typedef struct farjump_publisher_t farjump_publisher_t;
 
@@ -494,8 +498,8 @@ typedef struct farjump_publisher_t farjump_publisher_t;
 typedef struct farjump_resolver_t farjump_resolver_t;
 
 /**
- * An object that stops farjump_target_run(), even while that sleeps. Any number of threads may use it at once, and
- * signal handlers too.
+ * An object that stops farjump_target_run(), even while that sleeps. Any number of threads may use it at
+ * once, and signal handlers too.
  */
 typedef struct farjump_stopper_t farjump_stopper_t;
 
@@ -519,8 +523,8 @@ typedef struct farjump_store_t farjump_store_t;
 typedef struct farjump_subscriber_options_t farjump_subscriber_options_t;
 
 /**
- * A subscriber to a topic, which gets the handles published there, in order. It keeps the store or client that it came
- * by. One thread uses it at a time.
+ * A subscriber to a topic, which gets the handles published there, in order. It keeps the store or client
+ * that it came by. One thread uses it at a time.
  */
 typedef struct farjump_subscriber_t farjump_subscriber_t;
 
@@ -577,9 +581,9 @@ typedef struct {
      */
     uint32_t yields;
     /**
-     * Turns that wait until the awaited word of memory is written, after those with a pause instruction. On aarch64
-     * the core stops meanwhile. Where there is more than one such word, or the system's timer sends no events that
-     * bound the wait, and on other architectures, these turns pause.
+     * Turns that wait until the awaited word of memory is written, after those with a pause instruction. On
+     * aarch64 the core stops meanwhile. Where there is more than one such word, or the system's timer sends no
+     * events that bound the wait, and on other architectures, these turns pause.
      */
     uint32_t events;
 } farjump_wait_policy_t;
@@ -811,40 +815,6 @@ typedef struct {
 typedef void (*farjump_image_fn)(void *user, const farjump_image_t *image);
 
 /**
- * A transport, as it appears before there is a peer. The structure and its texts belong to the library, and
- * are valid until the callback returns; it may grow at its end.
- */
-typedef struct {
-    /**
-     * Its name, as farjump_link_options_set_transport() takes it.
-     */
-    const char *name;
-    /**
-     * Reachable peers, in words: `this machine`.
-     */
-    const char *reaches;
-    /**
-     * NULL if it can be used on this machine; else the reason and the remedy, in a sentence for people.
-     */
-    const char *why_not;
-    /**
-     * Longest frame in bytes; 0 where it cannot be used.
-     */
-    uint64_t max_frame;
-} farjump_transport_t;
-
-/**
- * Runs for each transport.
- */
-typedef void (*farjump_transport_fn)(void *user, const farjump_transport_t *transport);
-
-/**
- * Writes the `size` bytes of a new object to `data`. They are not zeroed before. Anything but 0 is a
- * failure: no object is made then.
- */
-typedef int (*farjump_store_write_fn)(void *user, void *data, size_t size);
-
-/**
  * One object of a store. The structure and its text belong to the library, and are valid until the callback
  * returns; it may grow at its end.
  */
@@ -883,6 +853,40 @@ typedef struct {
  * Runs for each object of a store.
  */
 typedef void (*farjump_object_fn)(void *user, const farjump_object_t *object);
+
+/**
+ * A transport, as it appears before there is a peer. The structure and its texts belong to the library, and
+ * are valid until the callback returns; it may grow at its end.
+ */
+typedef struct {
+    /**
+     * Its name, as farjump_link_options_set_transport() takes it.
+     */
+    const char *name;
+    /**
+     * Reachable peers, in words: `this machine`.
+     */
+    const char *reaches;
+    /**
+     * NULL if it can be used on this machine; else the reason and the remedy, in a sentence for people.
+     */
+    const char *why_not;
+    /**
+     * Longest frame in bytes; 0 where it cannot be used.
+     */
+    uint64_t max_frame;
+} farjump_transport_t;
+
+/**
+ * Runs for each transport.
+ */
+typedef void (*farjump_transport_fn)(void *user, const farjump_transport_t *transport);
+
+/**
+ * Writes the `size` bytes of a new object to `data`. They are not zeroed before. Anything but 0 is a
+ * failure: no object is made then.
+ */
+typedef int (*farjump_store_write_fn)(void *user, void *data, size_t size);
 
 /**
  * Statistics of a store. It may grow at its end.
@@ -941,27 +945,27 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Returns a few words for a status; "unknown status" for any other number. The text is constant. Any thread may call
- * this.
+ * Returns a few words for a status; "unknown status" for any other number. The text is constant. Any thread
+ * may call this.
  */
 const char *farjump_status_string(int status);
 
 /**
- * Returns the last error of this thread: a sentence with the failure, its place and its remedy. "" if there was none.
- * The text belongs to the library, and is valid until the next failing call of this thread. Calls that succeed leave
- * it unchanged.
+ * Returns the last error of this thread: a sentence with the failure, its place and its remedy. "" if there
+ * was none. The text belongs to the library, and is valid until the next failing call of this thread. Calls
+ * that succeed leave it unchanged.
  */
 const char *farjump_last_error(void);
 
 /**
- * Returns the cause of the target's refusal, if the last failing call of this thread returned FARJUMP_ERROR_REFUSED:
- * one of FARJUMP_CAUSE_BAD_FRAME and its kin. -1 otherwise.
+ * Returns the cause of the target's refusal, if the last failing call of this thread returned
+ * FARJUMP_ERROR_REFUSED: one of FARJUMP_CAUSE_BAD_FRAME and its kin. -1 otherwise.
  */
 int farjump_last_cause(void);
 
 /**
- * Returns a few words for one of FARJUMP_CAUSE_BAD_FRAME and its kin; "unknown cause" for any other number. The text
- * is constant. Any thread may call this.
+ * Returns a few words for one of FARJUMP_CAUSE_BAD_FRAME and its kin; "unknown cause" for any other number.
+ * The text is constant. Any thread may call this.
  */
 const char *farjump_cause_string(int cause);
 
@@ -976,8 +980,8 @@ farjump_status_t farjump_bytes_new(farjump_bytes_t **bytes);
 farjump_status_t farjump_bytes_free(farjump_bytes_t **bytes);
 
 /**
- * Returns the content, without alignment, valid until the object is filled again or freed. A zero byte that does not
- * count follows the content, so that it can be used as a text. An empty text for NULL.
+ * Returns the content, without alignment, valid until the object is filled again or freed. A zero byte that
+ * does not count follows the content, so that it can be used as a text. An empty text for NULL.
  */
 const void *farjump_bytes_data(const farjump_bytes_t *bytes);
 
@@ -992,29 +996,30 @@ size_t farjump_bytes_size(const farjump_bytes_t *bytes);
 const char *farjump_bytes_text(const farjump_bytes_t *bytes);
 
 /**
- * Opens the ifunc library at `path`, as `farjump build` makes it. A path without a slash is a file of the current
- * directory. The file is read, and none of its code runs: payloads are the arguments as they are (FARJUMP_COPY_ARGS).
- * A library with payload routines of its own has to be loaded, by farjump_library_load(). If it was only opened, calls
- * of its function fail with FARJUMP_ERROR_LIBRARY. farjump_library_close() ends it; links and targets that use it keep
- * the parts that they need.
+ * Opens the ifunc library at `path`, as `farjump build` makes it. A path without a slash is a file of the
+ * current directory. The file is read, and none of its code runs: payloads are the arguments as they are
+ * (FARJUMP_COPY_ARGS). A library with payload routines of its own has to be loaded, by
+ * farjump_library_load(). If it was only opened, calls of its function fail with FARJUMP_ERROR_LIBRARY.
+ * farjump_library_close() ends it; links and targets that use it keep the parts that they need.
  *
  * FARJUMP_ERROR_LIBRARY for a file that does not exist, cannot be read, or is no such library.
  */
 farjump_status_t farjump_library_open(const char *path, farjump_library_t **library);
 
 /**
- * Loads the ifunc library at `path` into this process, as dlopen() does: its constructors run now, and its payload
- * routines with each call, so load only libraries you trust. Otherwise it does the same as farjump_library_open().
+ * Loads the ifunc library at `path` into this process, as dlopen() does: its constructors run now, and its
+ * payload routines with each call, so load only libraries you trust. Otherwise it does the same as
+ * farjump_library_open().
  *
  * FARJUMP_ERROR_LIBRARY for a file that does not exist, cannot be loaded, or is no such library.
  */
 farjump_status_t farjump_library_load(const char *path, farjump_library_t **library);
 
 /**
- * Opens a library in memory, `size` bytes at `bytes`, which are copied. They are the contents of a library's file, or
- * an image (farjump_library_image()), whose payloads are the arguments. They are checked as a file is, and none of
- * their code runs. `name` is the NAME of the function: an image needs one; of a library it may be NULL.
- * farjump_library_path() is `<memory>`. Otherwise it does the same as farjump_library_open().
+ * Opens a library in memory, `size` bytes at `bytes`, which are copied. They are the contents of a library's
+ * file, or an image (farjump_library_image()), whose payloads are the arguments. They are checked as a file
+ * is, and none of their code runs. `name` is the NAME of the function: an image needs one; of a library it
+ * may be NULL. farjump_library_path() is `<memory>`. Otherwise it does the same as farjump_library_open().
  *
  * FARJUMP_ERROR_LIBRARY for bytes that are neither, are damaged, or state another name.
  */
@@ -1024,9 +1029,9 @@ farjump_status_t farjump_library_open_bytes(const void *bytes,
                                             farjump_library_t **library);
 
 /**
- * Loads a library in memory into this process, from a file in memory that nothing can change. Its constructors run
- * now, and its payload routines with each call, so load only libraries you trust. Otherwise it does the same as
- * farjump_library_open_bytes().
+ * Loads a library in memory into this process, from a file in memory that nothing can change. Its
+ * constructors run now, and its payload routines with each call, so load only libraries you trust. Otherwise
+ * it does the same as farjump_library_open_bytes().
  *
  * FARJUMP_ERROR_LIBRARY for bytes that cannot be loaded, or are no such library.
  */
@@ -1042,14 +1047,14 @@ farjump_status_t farjump_library_load_bytes(const void *bytes,
 farjump_status_t farjump_library_close(farjump_library_t **library);
 
 /**
- * Returns the NAME of the ifunc: that of its routines, independent of the file's name. The text belongs to the
- * library. NULL if `library` is.
+ * Returns the NAME of the ifunc: that of its routines, independent of the file's name. The text belongs to
+ * the library. NULL if `library` is.
  */
 const char *farjump_library_name(const farjump_library_t *library);
 
 /**
- * Returns the path that was opened, with `./` before a bare file name. The text belongs to the library. NULL if
- * `library` is.
+ * Returns the path that was opened, with `./` before a bare file name. The text belongs to the library. NULL
+ * if `library` is.
  */
 const char *farjump_library_path(const farjump_library_t *library);
 
@@ -1068,15 +1073,13 @@ farjump_status_t farjump_library_code_id(const farjump_library_t *library, farju
 farjump_status_t farjump_library_image_size(const farjump_library_t *library, size_t *size);
 
 /**
- * Gives the code that travels to targets of this machine's kind: `image` becomes its address, and `size` its length in
- * bytes. It is for farjump_target_call_image(), and for programs that store images. The image belongs to the library,
- * and is valid until that is closed.
+ * Gives the code that travels to targets of this machine's kind: `image` becomes its address, and `size` its
+ * length in bytes. It is for farjump_target_call_image(), and for programs that store images. The image
+ * belongs to the library, and is valid until that is closed.
  *
  * FARJUMP_ERROR_LIBRARY if the library has none for them; `image` is then NULL.
  */
-farjump_status_t farjump_library_image(const farjump_library_t *library,
-                                       const void **image,
-                                       size_t *size);
+farjump_status_t farjump_library_image(const farjump_library_t *library, const void **image, size_t *size);
 
 /**
  * Writes the 32 hexadecimal digits of a code id, and a zero byte after them, to `digits`: 33 bytes.
@@ -1108,45 +1111,43 @@ farjump_status_t farjump_link_options_free(farjump_link_options_t **options);
 farjump_status_t farjump_link_options_set_transport(farjump_link_options_t *options, const char *name);
 
 /**
- * Sets whether `ucx-am` may use UCX's TCP. A process that reaches a UCX port may then write any address of this
- * process without any check, and the target may as long as the link lasts; `tcp` reaches other machines without that.
- * Default: no. The target has to allow it too: farjump_target_options_set_ucx_tcp().
+ * Sets whether `ucx-am` may use UCX's TCP. A process that reaches a UCX port may then write any address of
+ * this process without any check, and the target may as long as the link lasts; `tcp` reaches other machines
+ * without that. Default: no. The target has to allow it too: farjump_target_options_set_ucx_tcp().
  */
 farjump_status_t farjump_link_options_set_ucx_tcp(farjump_link_options_t *options, bool allowed);
 
 /**
- * Sets whether frames may travel in the clear by `tcp` although both processes have a key, on a network that you
- * trust. The control connection is encrypted in any case. Default: no. The target has to allow it too:
+ * Sets whether frames may travel in the clear by `tcp` although both processes have a key, on a network that
+ * you trust. The control connection is encrypted in any case. Default: no. The target has to allow it too:
  * farjump_target_options_set_clear().
  */
 farjump_status_t farjump_link_options_set_clear(farjump_link_options_t *options, bool clear);
 
 /**
- * Sets the way in which the code of calls travels and runs: one of FARJUMP_MODE_CACHED, which is the default, and its
- * kin. farjump_link_set_mode() changes it.
+ * Sets the way in which the code of calls travels and runs: one of FARJUMP_MODE_CACHED, which is the
+ * default, and its kin. farjump_link_set_mode() changes it.
  */
 farjump_status_t farjump_link_options_set_mode(farjump_link_options_t *options, int mode);
 
 /**
- * Sets whether to compile functions for exactly the target's CPU, in the background. It affects functions whose
- * library carries its source (`farjump build --carry-source`) and whose code has no writable statics. Default: no.
- * Calls run the image that the library carries until the target has the compiled one in its store; no call waits for
- * it. farjump_link_compiled_image() returns the state of the compiled image.
+ * Sets whether to compile functions for exactly the target's CPU, in the background. It affects functions
+ * whose library carries its source (`farjump build --carry-source`) and whose code has no writable statics.
+ * Default: no. Calls run the image that the library carries until the target has the compiled one in its
+ * store; no call waits for it. farjump_link_compiled_image() returns the state of the compiled image.
  *
- * The library's author chooses files and flags of the compiler, which can make it run programs with the rights of this
- * process: only for libraries that you trust.
+ * The library's author chooses files and flags of the compiler, which can make it run programs with the
+ * rights of this process: only for libraries that you trust.
  *
  * FARJUMP_ERROR_ARGUMENT if this library was built without the builder of ifunc libraries.
  */
-farjump_status_t farjump_link_options_set_compile_for_peer(farjump_link_options_t *options,
-                                                           bool wanted);
+farjump_status_t farjump_link_options_set_compile_for_peer(farjump_link_options_t *options, bool wanted);
 
 /**
- * Sets the C compiler of farjump_link_options_set_compile_for_peer(), with arguments if it needs some. Default: `cc`,
- * and for targets of another machine its own gcc or clang.
+ * Sets the C compiler of farjump_link_options_set_compile_for_peer(), with arguments if it needs some.
+ * Default: `cc`, and for targets of another machine its own gcc or clang.
  */
-farjump_status_t farjump_link_options_set_compiler(farjump_link_options_t *options,
-                                                   const char *cc);
+farjump_status_t farjump_link_options_set_compiler(farjump_link_options_t *options, const char *cc);
 
 /**
  * Sets the limit for connecting as a whole, in nanoseconds. Default: 5 seconds.
@@ -1160,8 +1161,8 @@ farjump_status_t farjump_link_options_set_connect_timeout(farjump_link_options_t
 farjump_status_t farjump_link_options_set_send_timeout(farjump_link_options_t *options, uint64_t nanoseconds);
 
 /**
- * Sets the capacity for replies that the target has written and this source has not yet taken, in bytes, rounded up to
- * a power of two. It also bounds the length of a reply. At most 2 GiB. Default: 1 MiB.
+ * Sets the capacity for replies that the target has written and this source has not yet taken, in bytes,
+ * rounded up to a power of two. It also bounds the length of a reply. At most 2 GiB. Default: 1 MiB.
  */
 farjump_status_t farjump_link_options_set_reply_mailbox_size(farjump_link_options_t *options, size_t bytes);
 
@@ -1185,22 +1186,23 @@ farjump_status_t farjump_link_options_set_control_interval(farjump_link_options_
                                                            uint64_t nanoseconds);
 
 /**
- * Sets the key that the target has too, for a target at `tcp:HOST:PORT`: 32 bytes, as hard to guess as random ones.
- * The control connection is then encrypted with it; of the transports, only `tcp` encrypts frames. No effect on Unix
- * sockets. The bytes are copied, and wiped when the options are freed.
+ * Sets the key that the target has too, for a target at `tcp:HOST:PORT`: 32 bytes, as hard to guess as
+ * random ones. The control connection is then encrypted with it; of the transports, only `tcp` encrypts
+ * frames. No effect on Unix sockets. The bytes are copied, and wiped when the options are freed.
  */
 farjump_status_t farjump_link_options_set_key(farjump_link_options_t *options, const uint8_t *key);
 
 /**
- * Sets the key as farjump_link_options_set_key() does, from a file as `farjump key` makes it. The file is read now.
+ * Sets the key as farjump_link_options_set_key() does, from a file as `farjump key` makes it. The file is
+ * read now.
  *
  * FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
  */
 farjump_status_t farjump_link_options_set_key_file(farjump_link_options_t *options, const char *path);
 
 /**
- * Sets the longest silence of the target's machine over TCP before the target counts as gone, in nanoseconds. Default:
- * 10 seconds; from 1 second to 32,767.
+ * Sets the longest silence of the target's machine over TCP before the target counts as gone, in
+ * nanoseconds. Default: 10 seconds; from 1 second to 32,767.
  */
 farjump_status_t farjump_link_options_set_peer_timeout(farjump_link_options_t *options, uint64_t nanoseconds);
 
@@ -1210,8 +1212,8 @@ farjump_status_t farjump_link_options_set_peer_timeout(farjump_link_options_t *o
 farjump_status_t farjump_link_options_set_program(farjump_link_options_t *options, const char *name);
 
 /**
- * Has `callback` run, with `user`, for each one-way call that the target refuses. It runs inside calls on the link, on
- * their thread, and cannot use the link: such a call returns FARJUMP_ERROR_BUSY. NULL for none.
+ * Has `callback` run, with `user`, for each one-way call that the target refuses. It runs inside calls on
+ * the link, on their thread, and cannot use the link: such a call returns FARJUMP_ERROR_BUSY. NULL for none.
  */
 farjump_status_t farjump_link_options_on_refused(farjump_link_options_t *options,
                                                  farjump_link_refused_fn callback,
@@ -1253,13 +1255,13 @@ farjump_status_t farjump_link_connect(const char *address,
 farjump_status_t farjump_link_close(farjump_link_t **link);
 
 /**
- * Injects the function of `library`: runs its payload routines on the `args_size` bytes at `args` here, sends the
- * frame, and returns without waiting for it to run. The code itself travels the first time only. `args` is read during
- * the call only. `pending` receives the call's number: farjump_pending_wait(), farjump_pending_poll() and
- * farjump_pending_cancel() take it.
+ * Injects the function of `library`: runs its payload routines on the `args_size` bytes at `args` here,
+ * sends the frame, and returns without waiting for it to run. The code itself travels the first time only.
+ * `args` is read during the call only. `pending` receives the call's number: farjump_pending_wait(),
+ * farjump_pending_poll() and farjump_pending_cancel() take it.
  *
- * Without credit it waits, up to farjump_link_options_set_send_timeout(); farjump_link_try_inject() does not. For a
- * frame larger than the mailbox it also waits until the target has made a large mailbox.
+ * Without credit it waits, up to farjump_link_options_set_send_timeout(); farjump_link_try_inject() does
+ * not. For a frame larger than the mailbox it also waits until the target has made a large mailbox.
  *
  * On failure nothing was sent, and `pending` is 0, which is no call's number.
  */
@@ -1279,8 +1281,8 @@ farjump_status_t farjump_link_try_inject(farjump_link_t *link,
                                          farjump_pending_t *pending);
 
 /**
- * Injects without requesting a reply: the cheapest kind of call. The next farjump_link_flush() shows whether it ran.
- * Refusals go to the callback of farjump_link_options_on_refused(). Otherwise it does the same as
+ * Injects without requesting a reply: the cheapest kind of call. The next farjump_link_flush() shows whether
+ * it ran. Refusals go to the callback of farjump_link_options_on_refused(). Otherwise it does the same as
  * farjump_link_inject().
  */
 farjump_status_t farjump_link_send(farjump_link_t *link,
@@ -1297,12 +1299,12 @@ farjump_status_t farjump_link_try_send(farjump_link_t *link,
                                        size_t args_size);
 
 /**
- * Sends as farjump_link_send() does, and in the same order, but the call may wait for others to share its frame. Many
- * small calls then cost little more than a few large ones. Calls share a frame if they are of the same function,
- * cached, and of one length. A frame in a mailbox takes up to 1 KiB of calls, each of up to 256 bytes. A frame that is
- * delivered as a message takes up to 8 KiB of calls, each of up to 4 KiB. No frame takes more than 128. A frame is
- * sent when it is full or the next call does not fit it, before anything else is sent on the link, and by
- * farjump_batch_finish().
+ * Sends as farjump_link_send() does, and in the same order, but the call may wait for others to share its
+ * frame. Many small calls then cost little more than a few large ones. Calls share a frame if they are of
+ * the same function, cached, and of one length. A frame in a mailbox takes up to 1 KiB of calls, each of up
+ * to 256 bytes. A frame that is delivered as a message takes up to 8 KiB of calls, each of up to 4 KiB. No
+ * frame takes more than 128. A frame is sent when it is full or the next call does not fit it, before
+ * anything else is sent on the link, and by farjump_batch_finish().
  *
  * Calls before one that fails are not lost: the next attempt sends those that wait.
  */
@@ -1314,14 +1316,14 @@ farjump_status_t farjump_batch_send(farjump_link_t *link,
 /**
  * Sends the waiting calls of farjump_batch_send().
  *
- * FARJUMP_ERROR_TIMEOUT when the target returns no credit within farjump_link_options_set_send_timeout(): the link
- * then sends the calls before its next frame.
+ * FARJUMP_ERROR_TIMEOUT when the target returns no credit within farjump_link_options_set_send_timeout():
+ * the link then sends the calls before its next frame.
  */
 farjump_status_t farjump_batch_finish(farjump_link_t *link);
 
 /**
- * Injects, and waits for the reply, which becomes the content of `reply`; NULL for a reply that is not needed.
- * Otherwise it does the same as farjump_link_inject() and farjump_pending_wait().
+ * Injects, and waits for the reply, which becomes the content of `reply`; NULL for a reply that is not
+ * needed. Otherwise it does the same as farjump_link_inject() and farjump_pending_wait().
  */
 farjump_status_t farjump_link_call(farjump_link_t *link,
                                    const farjump_library_t *library,
@@ -1336,13 +1338,13 @@ farjump_status_t farjump_link_call(farjump_link_t *link,
 farjump_status_t farjump_link_set_mode(farjump_link_t *link, int mode);
 
 /**
- * Gives the state of the image that is compiled for the target's CPU in place of the one that `library` carries
- * (farjump_link_options_set_compile_for_peer()). Takes results that have come, without waiting. Calls of the library
- * send the image.
+ * Gives the state of the image that is compiled for the target's CPU in place of the one that `library`
+ * carries (farjump_link_options_set_compile_for_peer()). Takes results that have come, without waiting.
+ * Calls of the library send the image.
  *
- * FARJUMP_OK once calls run it: `id` is then its code id. FARJUMP_NOT_YET until then. FARJUMP_ERROR_LIBRARY if calls
- * keep the carried image: farjump_last_error() returns the reason. FARJUMP_ERROR_ARGUMENT if nothing is compiled: the
- * link was not made for it, or has not called the library in mode cached.
+ * FARJUMP_OK once calls run it: `id` is then its code id. FARJUMP_NOT_YET until then. FARJUMP_ERROR_LIBRARY
+ * if calls keep the carried image: farjump_last_error() returns the reason. FARJUMP_ERROR_ARGUMENT if
+ * nothing is compiled: the link was not made for it, or has not called the library in mode cached.
  */
 farjump_status_t farjump_link_compiled_image(farjump_link_t *link,
                                              const farjump_library_t *library,
@@ -1364,29 +1366,30 @@ farjump_status_t farjump_link_flush(farjump_link_t *link, uint64_t timeout_ns);
 farjump_status_t farjump_link_progress(farjump_link_t *link);
 
 /**
- * Returns whether the target may be waiting for the processor that this thread runs on. Polling would keep it from
- * replying: yield (sched_yield()). A loop that polls for outcomes calls this about every 64 polls without result.
- * Functions that wait do it themselves.
+ * Returns whether the target may be waiting for the processor that this thread runs on. Polling would keep
+ * it from replying: yield (sched_yield()). A loop that polls for outcomes calls this about every 64 polls
+ * without result. Functions that wait do it themselves.
  *
- * Where the target's memory is mapped (`shm`, and `ucx-put` on one machine), the two exchange the numbers of their
- * processors. A target in farjump_target_run() does so, and one that calls farjump_target_may_share_processor(). Over
- * other transports the result is true for every target on this machine. False if `link` cannot be used.
+ * Where the target's memory is mapped (`shm`, and `ucx-put` on one machine), the two exchange the numbers of
+ * their processors. A target in farjump_target_run() does so, and one that calls
+ * farjump_target_may_share_processor(). Over other transports the result is true for every target on this
+ * machine. False if `link` cannot be used.
  */
 bool farjump_link_may_share_processor(farjump_link_t *link);
 
 /**
- * Returns the descriptor that becomes readable on an event while the link is armed: a reply, a refusal, the target's
- * end. The first call creates it. It stays the same when the link is made anew, and ends with the link. It belongs to
- * the library: watch it, and neither read nor close it. -1 if `link` cannot be used, or the system has no descriptor
- * left.
+ * Returns the descriptor that becomes readable on an event while the link is armed: a reply, a refusal, the
+ * target's end. The first call creates it. It stays the same when the link is made anew, and ends with the
+ * link. It belongs to the library: watch it, and neither read nor close it. -1 if `link` cannot be used, or
+ * the system has no descriptor left.
  */
 int farjump_link_fd(farjump_link_t *link);
 
 /**
- * Prepares to sleep in an event loop of the caller's until farjump_link_fd() becomes readable. `longest_ns` becomes
- * the longest time to sleep, in nanoseconds. It becomes 0 if an event has come since the last time: an outcome for
- * farjump_pending_poll(), or credit after FARJUMP_ERROR_FULL. It polls everything itself: farjump_link_progress() need
- * not be called. farjump_link_disarm() follows in any case.
+ * Prepares to sleep in an event loop of the caller's until farjump_link_fd() becomes readable. `longest_ns`
+ * becomes the longest time to sleep, in nanoseconds. It becomes 0 if an event has come since the last time:
+ * an outcome for farjump_pending_poll(), or credit after FARJUMP_ERROR_FULL. It polls everything itself:
+ * farjump_link_progress() need not be called. farjump_link_disarm() follows in any case.
  *
  * FARJUMP_ERROR_PEER_GONE when the target is gone. Outcomes that came before can still be taken.
  */
@@ -1399,18 +1402,19 @@ farjump_status_t farjump_link_disarm(farjump_link_t *link);
 
 /**
  * Connects to the same address again, after the target ended or restarted. Pending calls fail with
- * FARJUMP_ERROR_PEER_GONE. Code is offered by its id: a target that no longer has it requests it. Earlier results of
- * farjump_link_peer() and farjump_link_transport() are no longer valid.
+ * FARJUMP_ERROR_PEER_GONE. Code is offered by its id: a target that no longer has it requests it. Earlier
+ * results of farjump_link_peer() and farjump_link_transport() are no longer valid.
  *
  * Fails as farjump_link_connect(); the link is then unchanged.
  */
 farjump_status_t farjump_link_reconnect(farjump_link_t *link);
 
 /**
- * Writes the time that the target took to place the code of `library`, as it reported, to `link_ns`, in nanoseconds.
+ * Writes the time that the target took to place the code of `library`, as it reported, to `link_ns`, in
+ * nanoseconds.
  *
- * FARJUMP_NOT_YET if the target did not place it for this link (it had the code already), or no report came within
- * `timeout_ns` nanoseconds.
+ * FARJUMP_NOT_YET if the target did not place it for this link (it had the code already), or no report came
+ * within `timeout_ns` nanoseconds.
  */
 farjump_status_t farjump_link_link_time(farjump_link_t *link,
                                         const farjump_library_t *library,
@@ -1418,26 +1422,26 @@ farjump_status_t farjump_link_link_time(farjump_link_t *link,
                                         uint64_t *link_ns);
 
 /**
- * Reads the statistics of this link. `size` is `sizeof *stats`: fields beyond it are not written, and fields that the
- * library does not know become 0.
+ * Reads the statistics of this link. `size` is `sizeof *stats`: fields beyond it are not written, and fields
+ * that the library does not know become 0.
  */
 farjump_status_t farjump_link_stats(farjump_link_t *link, farjump_link_stats_t *stats, size_t size);
 
 /**
- * Returns the name of the transport in use. The text belongs to the library, and is valid until the link is made anew
- * or closed. NULL if `link` is.
+ * Returns the name of the transport in use. The text belongs to the library, and is valid until the link is
+ * made anew or closed. NULL if `link` is.
  */
 const char *farjump_link_transport(const farjump_link_t *link);
 
 /**
- * Returns the target's process. The structure belongs to the library, and is valid until the link is made anew or
- * closed. NULL if `link` is.
+ * Returns the target's process. The structure belongs to the library, and is valid until the link is made
+ * anew or closed. NULL if `link` is.
  */
 const farjump_peer_t *farjump_link_peer(const farjump_link_t *link);
 
 /**
- * Writes the path of the link's frames to `path`, in words for people: the transport, the arrival rule, the medium,
- * and the reasons against other transports. May take long.
+ * Writes the path of the link's frames to `path`, in words for people: the transport, the arrival rule, the
+ * medium, and the reasons against other transports. May take long.
  */
 farjump_status_t farjump_link_path(farjump_link_t *link, farjump_bytes_t *path);
 
@@ -1447,25 +1451,26 @@ farjump_status_t farjump_link_path(farjump_link_t *link, farjump_bytes_t *path);
 uint64_t farjump_link_epoch(farjump_link_t *link);
 
 /**
- * Returns the largest frame that the link's own mailbox takes, in bytes, with header and code. For larger ones the
- * target makes a large mailbox on demand. 0 if `link` cannot be used.
+ * Returns the largest frame that the link's own mailbox takes, in bytes, with header and code. For larger
+ * ones the target makes a large mailbox on demand. 0 if `link` cannot be used.
  */
 size_t farjump_link_max_frame(farjump_link_t *link);
 
 /**
- * Returns the rights of this process at the target, as the target announced them: some of FARJUMP_RIGHT_OBSERVE and
- * its kin, or-ed together. 0 if `link` cannot be used.
+ * Returns the rights of this process at the target, as the target announced them: some of
+ * FARJUMP_RIGHT_OBSERVE and its kin, or-ed together. 0 if `link` cannot be used.
  */
 int farjump_link_rights(farjump_link_t *link);
 
 /**
- * Injects as farjump_link_inject() does, but wakes no sleeping target: farjump_group_finish() does that once for all
- * calls before. Without a group each call would wake the target, which would run that call and sleep again. A target
- * that is awake runs the calls as they come. Over transports that wake the target with each frame, a group changes
- * nothing. Finish after some hundreds of calls, so that the target works while you send more.
+ * Injects as farjump_link_inject() does, but wakes no sleeping target: farjump_group_finish() does that once
+ * for all calls before. Without a group each call would wake the target, which would run that call and sleep
+ * again. A target that is awake runs the calls as they come. Over transports that wake the target with each
+ * frame, a group changes nothing. Finish after some hundreds of calls, so that the target works while you
+ * send more.
  *
- * The link also wakes the target before a wait for credit, after an error of this function, and before a wait or poll
- * for an outcome, so every call runs.
+ * The link also wakes the target before a wait for credit, after an error of this function, and before a
+ * wait or poll for an outcome, so every call runs.
  */
 farjump_status_t farjump_group_inject(farjump_link_t *link,
                                       const farjump_library_t *library,
@@ -1474,8 +1479,8 @@ farjump_status_t farjump_group_inject(farjump_link_t *link,
                                       farjump_pending_t *pending);
 
 /**
- * Injects as farjump_group_inject() does, but returns FARJUMP_ERROR_FULL instead of waiting for credit. It then wakes
- * the target.
+ * Injects as farjump_group_inject() does, but returns FARJUMP_ERROR_FULL instead of waiting for credit. It
+ * then wakes the target.
  */
 farjump_status_t farjump_group_try_inject(farjump_link_t *link,
                                           const farjump_library_t *library,
@@ -1489,9 +1494,151 @@ farjump_status_t farjump_group_try_inject(farjump_link_t *link,
 farjump_status_t farjump_group_finish(farjump_link_t *link);
 
 /**
- * Waits for the outcome, `timeout_ns` nanoseconds at most. The function's reply, the bytes of all its calls of
- * farjump_reply() in order, becomes the content of `reply`; NULL for a reply that is not needed. The number is void
- * afterwards.
+ * Makes choices, all of them the defaults. farjump_link_options_free() ends them.
+ */
+farjump_status_t farjump_link_options_new(farjump_link_options_t **options);
+
+/**
+ * Frees them, and sets the variable to NULL. Does nothing if it is NULL already.
+ */
+farjump_status_t farjump_link_options_free(farjump_link_options_t **options);
+
+/**
+ * Uses this transport and no other, by the name that `farjump transports` shows; `ucx` stands for the better
+ * UCX transport that connects both processes. Default: `shm` where the target has it, else any that both
+ * have. The name is checked when a link is made.
+ */
+farjump_status_t farjump_link_options_set_transport(farjump_link_options_t *options, const char *name);
+
+/**
+ * Sets whether `ucx-am` may use UCX's TCP. A process that reaches a UCX port may then write any address of
+ * this process without any check, and the target may as long as the link lasts; `tcp` reaches other machines
+ * without that. Default: no. The target has to allow it too: farjump_target_options_set_ucx_tcp().
+ */
+farjump_status_t farjump_link_options_set_ucx_tcp(farjump_link_options_t *options, bool allowed);
+
+/**
+ * Sets whether frames may travel in the clear by `tcp` although both processes have a key, on a network that
+ * you trust. The control connection is encrypted in any case. Default: no. The target has to allow it too:
+ * farjump_target_options_set_clear().
+ */
+farjump_status_t farjump_link_options_set_clear(farjump_link_options_t *options, bool clear);
+
+/**
+ * Sets the way in which the code of calls travels and runs: one of FARJUMP_MODE_CACHED, which is the
+ * default, and its kin. farjump_link_set_mode() changes it.
+ */
+farjump_status_t farjump_link_options_set_mode(farjump_link_options_t *options, int mode);
+
+/**
+ * Sets whether to compile functions for exactly the target's CPU, in the background. It affects functions
+ * whose library carries its source (`farjump build --carry-source`) and whose code has no writable statics.
+ * Default: no. Calls run the image that the library carries until the target has the compiled one in its
+ * store; no call waits for it. farjump_link_compiled_image() returns the state of the compiled image.
+ *
+ * The library's author chooses files and flags of the compiler, which can make it run programs with the
+ * rights of this process: only for libraries that you trust.
+ *
+ * FARJUMP_ERROR_ARGUMENT if this library was built without the builder of ifunc libraries.
+ */
+farjump_status_t farjump_link_options_set_compile_for_peer(farjump_link_options_t *options, bool wanted);
+
+/**
+ * Sets the C compiler of farjump_link_options_set_compile_for_peer(), with arguments if it needs some.
+ * Default: `cc`, and for targets of another machine its own gcc or clang.
+ */
+farjump_status_t farjump_link_options_set_compiler(farjump_link_options_t *options, const char *cc);
+
+/**
+ * Sets the limit for connecting as a whole, in nanoseconds. Default: 5 seconds.
+ */
+farjump_status_t farjump_link_options_set_connect_timeout(farjump_link_options_t *options,
+                                                          uint64_t nanoseconds);
+
+/**
+ * Sets the longest time that an injection waits for credit, in nanoseconds. Default: 10 seconds.
+ */
+farjump_status_t farjump_link_options_set_send_timeout(farjump_link_options_t *options, uint64_t nanoseconds);
+
+/**
+ * Sets the capacity for replies that the target has written and this source has not yet taken, in bytes,
+ * rounded up to a power of two. It also bounds the length of a reply. At most 2 GiB. Default: 1 MiB.
+ */
+farjump_status_t farjump_link_options_set_reply_mailbox_size(farjump_link_options_t *options, size_t bytes);
+
+/**
+ * Sets whether the mailbox for replies has all of its memory when the link is made. Default: no.
+ * farjump_target_options_set_prefault() does the same for targets.
+ */
+farjump_status_t farjump_link_options_set_prefault(farjump_link_options_t *options, bool prefault);
+
+/**
+ * Sets the spinning of a wait before it sleeps.
+ */
+farjump_status_t farjump_link_options_set_wait_policy(farjump_link_options_t *options,
+                                                      farjump_wait_policy_t policy);
+
+/**
+ * Sets the shortest interval at which a link that polls or spins checks whether the target still exists, in
+ * nanoseconds. Default: 1 millisecond.
+ */
+farjump_status_t farjump_link_options_set_control_interval(farjump_link_options_t *options,
+                                                           uint64_t nanoseconds);
+
+/**
+ * Sets the key that the target has too, for a target at `tcp:HOST:PORT`: 32 bytes, as hard to guess as
+ * random ones. The control connection is then encrypted with it; of the transports, only `tcp` encrypts
+ * frames. No effect on Unix sockets. The bytes are copied, and wiped when the options are freed.
+ */
+farjump_status_t farjump_link_options_set_key(farjump_link_options_t *options, const uint8_t *key);
+
+/**
+ * Sets the key as farjump_link_options_set_key() does, from a file as `farjump key` makes it. The file is
+ * read now.
+ *
+ * FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
+ */
+farjump_status_t farjump_link_options_set_key_file(farjump_link_options_t *options, const char *path);
+
+/**
+ * Sets the longest silence of the target's machine over TCP before the target counts as gone, in
+ * nanoseconds. Default: 10 seconds; from 1 second to 32,767.
+ */
+farjump_status_t farjump_link_options_set_peer_timeout(farjump_link_options_t *options, uint64_t nanoseconds);
+
+/**
+ * Sets the name shown to users of the target. Default: the executable's.
+ */
+farjump_status_t farjump_link_options_set_program(farjump_link_options_t *options, const char *name);
+
+/**
+ * Has `callback` run, with `user`, for each one-way call that the target refuses. It runs inside calls on
+ * the link, on their thread, and cannot use the link: such a call returns FARJUMP_ERROR_BUSY. NULL for none.
+ */
+farjump_status_t farjump_link_options_on_refused(farjump_link_options_t *options,
+                                                 farjump_link_refused_fn callback,
+                                                 void *user);
+
+/**
+ * Has `callback` run, with `user`, once when the target is gone. Otherwise it does the same as
+ * farjump_link_options_on_refused().
+ */
+farjump_status_t farjump_link_options_on_gone(farjump_link_options_t *options,
+                                              farjump_link_gone_fn callback,
+                                              void *user);
+
+/**
+ * Has `callback` run, with `user`, each time the target requests code again. Otherwise it does the same as
+ * farjump_link_options_on_refused().
+ */
+farjump_status_t farjump_link_options_on_code_missing(farjump_link_options_t *options,
+                                                      farjump_link_code_missing_fn callback,
+                                                      void *user);
+
+/**
+ * Waits for the outcome, `timeout_ns` nanoseconds at most. The function's reply, the bytes of all its calls
+ * of farjump_reply() in order, becomes the content of `reply`; NULL for a reply that is not needed. The
+ * number is void afterwards.
  *
  * FARJUMP_ERROR_REFUSED when the target refused the call; FARJUMP_ERROR_PANICKED when the function panicked.
  * FARJUMP_ERROR_INCOMPLETE when it led to calls that were lost; `reply` then has the replies of the others.
@@ -1504,8 +1651,69 @@ farjump_status_t farjump_pending_wait(farjump_link_t *link,
                                       farjump_bytes_t *reply);
 
 /**
- * Polls once, without waiting: FARJUMP_NOT_YET if the outcome has not come; the number then stays valid, and `reply`
- * is unchanged. Otherwise it does the same as farjump_pending_wait().
+ * Polls once, without waiting: FARJUMP_NOT_YET if the outcome has not come; the number then stays valid, and
+ * `reply` is unchanged. Otherwise it does the same as farjump_pending_wait().
+ */
+farjump_status_t farjump_pending_poll(farjump_link_t *link,
+                                      farjump_pending_t pending,
+                                      farjump_bytes_t *reply);
+
+/**
+ * Cancels the call: it still runs, and its outcome is dropped. The number is void afterwards.
+ *
+ * FARJUMP_ERROR_NO_CALL for a number that is void already.
+ */
+farjump_status_t farjump_pending_cancel(farjump_link_t *link, farjump_pending_t pending);
+
+/**
+ * Injects as farjump_link_inject() does, but wakes no sleeping target: farjump_group_finish() does that once
+ * for all calls before. Without a group each call would wake the target, which would run that call and sleep
+ * again. A target that is awake runs the calls as they come. Over transports that wake the target with each
+ * frame, a group changes nothing. Finish after some hundreds of calls, so that the target works while you
+ * send more.
+ *
+ * The link also wakes the target before a wait for credit, after an error of this function, and before a
+ * wait or poll for an outcome, so every call runs.
+ */
+farjump_status_t farjump_group_inject(farjump_link_t *link,
+                                      const farjump_library_t *library,
+                                      const void *args,
+                                      size_t args_size,
+                                      farjump_pending_t *pending);
+
+/**
+ * Injects as farjump_group_inject() does, but returns FARJUMP_ERROR_FULL instead of waiting for credit. It
+ * then wakes the target.
+ */
+farjump_status_t farjump_group_try_inject(farjump_link_t *link,
+                                          const farjump_library_t *library,
+                                          const void *args,
+                                          size_t args_size,
+                                          farjump_pending_t *pending);
+
+/**
+ * Wakes the target, if it sleeps, for the calls of farjump_group_inject().
+ */
+farjump_status_t farjump_group_finish(farjump_link_t *link);
+
+/**
+ * Waits for the outcome, `timeout_ns` nanoseconds at most. The function's reply, the bytes of all its calls
+ * of farjump_reply() in order, becomes the content of `reply`; NULL for a reply that is not needed. The
+ * number is void afterwards.
+ *
+ * FARJUMP_ERROR_REFUSED when the target refused the call; FARJUMP_ERROR_PANICKED when the function panicked.
+ * FARJUMP_ERROR_INCOMPLETE when it led to calls that were lost; `reply` then has the replies of the others.
+ * FARJUMP_ERROR_TIMEOUT when the time limit passed; the call is then cancelled. FARJUMP_ERROR_PEER_GONE.
+ * FARJUMP_ERROR_NO_CALL for a number that is void.
+ */
+farjump_status_t farjump_pending_wait(farjump_link_t *link,
+                                      farjump_pending_t pending,
+                                      uint64_t timeout_ns,
+                                      farjump_bytes_t *reply);
+
+/**
+ * Polls once, without waiting: FARJUMP_NOT_YET if the outcome has not come; the number then stays valid, and
+ * `reply` is unchanged. Otherwise it does the same as farjump_pending_wait().
  */
 farjump_status_t farjump_pending_poll(farjump_link_t *link,
                                       farjump_pending_t pending,
@@ -1529,8 +1737,8 @@ farjump_status_t farjump_target_options_new(farjump_target_options_t **options);
 farjump_status_t farjump_target_options_free(farjump_target_options_t **options);
 
 /**
- * Sets the third argument of every injected function. It stays the caller's. Until the target is closed, it must be
- * valid for every use by the functions, on the thread that polls the target. Default: NULL.
+ * Sets the third argument of every injected function. It stays the caller's. Until the target is closed, it
+ * must be valid for every use by the functions, on the thread that polls the target. Default: NULL.
  * farjump_target_options_set_data() passes a file or bytes instead; the last of the two calls counts.
  */
 farjump_status_t farjump_target_options_set_args(farjump_target_options_t *options, void *args);
@@ -1545,37 +1753,37 @@ farjump_status_t farjump_target_options_export_function(farjump_target_options_t
                                                         farjump_function_t function);
 
 /**
- * Offers the address of data to injected code, under `name`: `extern T name;` in C. It must be valid until the target
- * is closed. Otherwise it does the same as farjump_target_options_export_function().
+ * Offers the address of data to injected code, under `name`: `extern T name;` in C. It must be valid until
+ * the target is closed. Otherwise it does the same as farjump_target_options_export_function().
  */
 farjump_status_t farjump_target_options_export_data(farjump_target_options_t *options,
                                                     const char *name,
                                                     const void *data);
 
 /**
- * Offers every symbol of a shared library, by path or soname. The library is loaded when a target is made, which runs
- * its constructors.
+ * Offers every symbol of a shared library, by path or soname. The library is loaded when a target is made,
+ * which runs its constructors.
  */
 farjump_status_t farjump_target_options_export_library(farjump_target_options_t *options, const char *path);
 
 /**
- * Lets injected code that wants the library with this soname (`libz.so.1`) find its symbols, after all other exports.
- * Default: no library. An image names the libraries that it wants; the target never opens one that is not among these.
- * It opens the library when the first code comes that wants it and imports a symbol found nowhere else. Opening runs
- * its constructors. The library stays open until the process ends. A name with a slash is an error when a target is
- * made.
+ * Lets injected code that wants the library with this soname (`libz.so.1`) find its symbols, after all other
+ * exports. Default: no library. An image names the libraries that it wants; the target never opens one that
+ * is not among these. It opens the library when the first code comes that wants it and imports a symbol
+ * found nowhere else. Opening runs its constructors. The library stays open until the process ends. A name
+ * with a slash is an error when a target is made.
  */
 farjump_status_t farjump_target_options_wanted_library(farjump_target_options_t *options, const char *soname);
 
 /**
- * Sets whether the process's own dynamic symbols are offered, after everything else: all of libc, and the libraries
- * that the program was linked with, including this library's functions. Default: no.
+ * Sets whether the process's own dynamic symbols are offered, after everything else: all of libc, and the
+ * libraries that the program was linked with, including this library's functions. Default: no.
  */
 farjump_status_t farjump_target_options_set_process_symbols(farjump_target_options_t *options, bool offered);
 
 /**
- * Adds the function of `library` to the target, for sources that choose FARJUMP_MODE_LOCAL: only its name travels
- * then. Making a target links it with the exports of that target, like code that travels.
+ * Adds the function of `library` to the target, for sources that choose FARJUMP_MODE_LOCAL: only its name
+ * travels then. Making a target links it with the exports of that target, like code that travels.
  */
 farjump_status_t farjump_target_options_add_local(farjump_target_options_t *options,
                                                   const farjump_library_t *library);
@@ -1587,82 +1795,80 @@ farjump_status_t farjump_target_options_add_local(farjump_target_options_t *opti
 farjump_status_t farjump_target_options_set_perf_map(farjump_target_options_t *options, bool written);
 
 /**
- * Sets whether standard error names the injected code that ended the process: by a fault, by a signal that it sent to
- * its own process, or by exit(). The process then ends as it would without the report. Default: no. The first target
- * of the process with this option installs handlers for faults, and for signals that end a process and are not
- * ignored. These handlers stay, and call the handlers installed before them after the report.
+ * Sets whether standard error names the injected code that ended the process: by a fault, by a signal that
+ * it sent to its own process, or by exit(). The process then ends as it would without the report. Default:
+ * no. The first target of the process with this option installs handlers for faults, and for signals that
+ * end a process and are not ignored. These handlers stay, and call the handlers installed before them after
+ * the report.
  */
 farjump_status_t farjump_target_options_set_crash_report(farjump_target_options_t *options, bool reported);
 
 /**
- * Has the target take bitcode (`farjump build --bitcode`), which the program `farjump_compiler` compiles for this CPU.
- * With `preferred` it takes the bitcode of all libraries that carry any, otherwise only of those without an image for
- * this CPU. Default: it takes no bitcode. Making a target starts the program, and fails if that cannot compile. The
- * program ends with the target. It opens LLVM: the library in the environment variable `FARJUMP_LIBLLVM`, otherwise
- * the newest that the dynamic linker finds, 17 or newer. If `RUSTC` names a compiler of Rust, the library of its
- * toolchain counts too.
+ * Has the target take bitcode (`farjump build --bitcode`), which the program `farjump_compiler` compiles for
+ * this CPU. With `preferred` it takes the bitcode of all libraries that carry any, otherwise only of those
+ * without an image for this CPU. Default: it takes no bitcode. Making a target starts the program, and fails
+ * if that cannot compile. The program ends with the target. It opens LLVM: the library in the environment
+ * variable `FARJUMP_LIBLLVM`, otherwise the newest that the dynamic linker finds, 17 or newer. If `RUSTC`
+ * names a compiler of Rust, the library of its toolchain counts too.
  *
  * FARJUMP_ERROR_ARGUMENT if this library was built without the compiler's client.
  */
-farjump_status_t farjump_target_options_take_bitcode(farjump_target_options_t *options,
-                                                     bool preferred);
+farjump_status_t farjump_target_options_take_bitcode(farjump_target_options_t *options, bool preferred);
 
 /**
  * Sets the program of farjump_target_options_take_bitcode(). Default: the one in the environment variable
- * `FARJUMP_COMPILER`, otherwise `farjump_compiler` beside the program, or in `../libexec/farjump` from this library's
- * folder. A program that was not named runs only under two conditions: it and its folder belong to root, this user or
- * the owner of this library, and no other user can write them.
+ * `FARJUMP_COMPILER`, otherwise `farjump_compiler` beside the program, or in `../libexec/farjump` from this
+ * library's folder. A program that was not named runs only under two conditions: it and its folder belong to
+ * root, this user or the owner of this library, and no other user can write them.
  */
-farjump_status_t farjump_target_options_set_compiler(farjump_target_options_t *options,
-                                                     const char *program);
+farjump_status_t farjump_target_options_set_compiler(farjump_target_options_t *options, const char *program);
 
 /**
- * Keeps the images that farjump_target_options_take_bitcode() has compiled in this folder, for later targets. The
- * folder has to be this user's, and no other user may be able to write it. Default: the target keeps them in memory,
- * until it ends.
+ * Keeps the images that farjump_target_options_take_bitcode() has compiled in this folder, for later
+ * targets. The folder has to be this user's, and no other user may be able to write it. Default: the target
+ * keeps them in memory, until it ends.
  */
 farjump_status_t farjump_target_options_set_bitcode_cache(farjump_target_options_t *options,
                                                           const char *folder);
 
 /**
- * Sets whether a debugger can set breakpoints in injected code, and finds that code by itself. Default: no, unless the
- * environment variable `FARJUMP_DEBUG` has a value other than 0.
+ * Sets whether a debugger can set breakpoints in injected code, and finds that code by itself. Default: no,
+ * unless the environment variable `FARJUMP_DEBUG` has a value other than 0.
  *
  * Each image then lies in pages of its own, which ptrace(2) can write: 4 KiB at least of
- * farjump_target_options_set_arena_size(). It is registered by GDB's JIT interface, under the name of its main
- * function, or with the symbols of farjump_target_options_add_debug_symbols(). Placing an image costs more, and some
- * milliseconds while gdb is attached; calls cost the same. Code of FARJUMP_MODE_IN_PLACE runs in the mailbox, and
- * takes hardware breakpoints alone. Debuggers find the interface in the symbol table of this library, or of a program
- * that was linked with it: not if that is stripped.
+ * farjump_target_options_set_arena_size(). It is registered by GDB's JIT interface, under the name of its
+ * main function, or with the symbols of farjump_target_options_add_debug_symbols(). Placing an image costs
+ * more, and some milliseconds while gdb is attached; calls cost the same. Code of FARJUMP_MODE_IN_PLACE runs
+ * in the mailbox, and takes hardware breakpoints alone. Debuggers find the interface in the symbol table of
+ * this library, or of a program that was linked with it: not if that is stripped.
  */
-farjump_status_t farjump_target_options_set_debug(farjump_target_options_t *options,
-                                                  bool shown);
+farjump_status_t farjump_target_options_set_debug(farjump_target_options_t *options, bool shown);
 
 /**
- * Gives debuggers the functions, lines and variables of the ifunc library at `path` whenever its code comes, if
- * farjump_target_options_set_debug() is on. The library is the one that the source sends, built with `farjump build
- * -g`. It is read when a target is made, and none of its code runs. If it has no symbols, farjump_target_listen()
- * returns FARJUMP_ERROR_LIBRARY.
+ * Gives debuggers the functions, lines and variables of the ifunc library at `path` whenever its code comes,
+ * if farjump_target_options_set_debug() is on. The library is the one that the source sends, built with
+ * `farjump build -g`. It is read when a target is made, and none of its code runs. If it has no symbols,
+ * farjump_target_listen() returns FARJUMP_ERROR_LIBRARY.
  */
 farjump_status_t farjump_target_options_add_debug_symbols(farjump_target_options_t *options,
                                                           const char *path);
 
 /**
- * Names the target at `address` as destination `name`: injected code may forward itself there, by farjump_forward().
- * The first call that goes there makes a link. Processes that may inject into this target may then run code at the
- * destination too. farjump_target_set_destination() does the same later.
+ * Names the target at `address` as destination `name`: injected code may forward itself there, by
+ * farjump_forward(). The first call that goes there makes a link. Processes that may inject into this target
+ * may then run code at the destination too. farjump_target_set_destination() does the same later.
  */
 farjump_status_t farjump_target_options_add_destination(farjump_target_options_t *options,
                                                         const char *name,
                                                         const char *address);
 
 /**
- * Sets limits for functions that forward themselves, by farjump_forward() and farjump_again(). `messages`: messages
- * that one call may send (default 64). `hops`: targets that may forward a call, one after the other, before it comes
- * to an end here (256). `bytes`: payload that may wait for one destination, or to run again here (a mailbox's
- * capacity). `repeats`: times that a call may run again here (1,048,576). 0 for the default of each. A call that would
- * go farther fails at its source with FARJUMP_ERROR_INCOMPLETE, or with FARJUMP_ERROR_REFUSED if it led to nothing
- * else.
+ * Sets limits for functions that forward themselves, by farjump_forward() and farjump_again(). `messages`:
+ * messages that one call may send (default 64). `hops`: targets that may forward a call, one after the
+ * other, before it comes to an end here (256). `bytes`: payload that may wait for one destination, or to run
+ * again here (a mailbox's capacity). `repeats`: times that a call may run again here (1,048,576). 0 for the
+ * default of each. A call that would go farther fails at its source with FARJUMP_ERROR_INCOMPLETE, or with
+ * FARJUMP_ERROR_REFUSED if it led to nothing else.
  */
 farjump_status_t farjump_target_options_set_forward_limits(farjump_target_options_t *options,
                                                            size_t messages,
@@ -1671,24 +1877,23 @@ farjump_status_t farjump_target_options_set_forward_limits(farjump_target_option
                                                            uint32_t repeats);
 
 /**
- * Lets functions make code, as images or bitcode, and send it messages here and at destinations: farjump_make(),
- * farjump_inject(). The target treats the code like code that a source brings, with the same checks and limits, except
- * that its memory counts for no source. Default: no.
+ * Lets functions make code, as images or bitcode, and send it messages here and at destinations:
+ * farjump_make(), farjump_inject(). The target treats the code like code that a source brings, with the same
+ * checks and limits, except that its memory counts for no source. Default: no.
  */
-farjump_status_t farjump_target_options_allow_making(farjump_target_options_t *options,
-                                                     bool allowed);
+farjump_status_t farjump_target_options_allow_making(farjump_target_options_t *options, bool allowed);
 
 /**
- * Has `callback` run, with `user`, for each call that is refused. It runs inside calls on the target, on their thread,
- * and cannot use the target: such a call returns FARJUMP_ERROR_BUSY. NULL for none.
+ * Has `callback` run, with `user`, for each call that is refused. It runs inside calls on the target, on
+ * their thread, and cannot use the target: such a call returns FARJUMP_ERROR_BUSY. NULL for none.
  */
 farjump_status_t farjump_target_options_on_refused(farjump_target_options_t *options,
                                                    farjump_target_refused_fn callback,
                                                    void *user);
 
 /**
- * Has `callback` run, with `user`, each time the target requests code from a source. Otherwise it does the same as
- * farjump_target_options_on_refused().
+ * Has `callback` run, with `user`, each time the target requests code from a source. Otherwise it does the
+ * same as farjump_target_options_on_refused().
  */
 farjump_status_t farjump_target_options_on_code_missing(farjump_target_options_t *options,
                                                         farjump_target_code_missing_fn callback,
@@ -1717,9 +1922,9 @@ farjump_status_t farjump_target_options_on_gone(farjump_target_options_t *option
 farjump_status_t farjump_target_options_set_modes(farjump_target_options_t *options, int modes);
 
 /**
- * Sets the rights of processes that may connect: some of FARJUMP_RIGHT_OBSERVE and its kin, or-ed together, or 0.
- * Default: to observe, to call and to inject. Each process learns its rights when it connects (farjump_link_rights()),
- * and a request without the right is refused.
+ * Sets the rights of processes that may connect: some of FARJUMP_RIGHT_OBSERVE and its kin, or-ed together,
+ * or 0. Default: to observe, to call and to inject. Each process learns its rights when it connects
+ * (farjump_link_rights()), and a request without the right is refused.
  */
 farjump_status_t farjump_target_options_set_rights(farjump_target_options_t *options, int rights);
 
@@ -1729,26 +1934,26 @@ farjump_status_t farjump_target_options_set_rights(farjump_target_options_t *opt
 farjump_status_t farjump_target_options_set_arena_size(farjump_target_options_t *options, size_t bytes);
 
 /**
- * Sets the capacity of the code store, in bytes of images as they travel and in images. When more comes, the target
- * drops the least recently called code, with its statics. It requests that code from a source that calls it again.
- * Default: twice the capacity for placed code, and 8192 images.
+ * Sets the capacity of the code store, in bytes of images as they travel and in images. When more comes, the
+ * target drops the least recently called code, with its statics. It requests that code from a source that
+ * calls it again. Default: twice the capacity for placed code, and 8192 images.
  */
 farjump_status_t farjump_target_options_set_store_capacity(farjump_target_options_t *options,
                                                            size_t bytes,
                                                            size_t images);
 
 /**
- * Sets the size of a mailbox: bytes of frames that one source may have written and the target not yet run. They are
- * rounded up to a power of two, and are at most 2 GiB. Each source has its own mailbox. Default: 4 MiB.
+ * Sets the size of a mailbox: bytes of frames that one source may have written and the target not yet run.
+ * They are rounded up to a power of two, and are at most 2 GiB. Each source has its own mailbox. Default: 4
+ * MiB.
  */
 farjump_status_t farjump_target_options_set_mailbox_size(farjump_target_options_t *options, size_t bytes);
 
 /**
- * Sets whether a mailbox has all of its memory when its link is made. Default: no. Over `shm` it takes memory as
- * frames first come to it, from 256 KiB up to its size.
+ * Sets whether a mailbox has all of its memory when its link is made. Default: no. Over `shm` it takes
+ * memory as frames first come to it, from 256 KiB up to its size.
  */
-farjump_status_t farjump_target_options_set_prefault(farjump_target_options_t *options,
-                                                     bool prefault);
+farjump_status_t farjump_target_options_set_prefault(farjump_target_options_t *options, bool prefault);
 
 /**
  * Sets the spinning before sleep when there is nothing to do.
@@ -1757,21 +1962,22 @@ farjump_status_t farjump_target_options_set_wait_policy(farjump_target_options_t
                                                         farjump_wait_policy_t policy);
 
 /**
- * Sets the time limit for the rest of a frame after its beginning, in nanoseconds. After it the target ends the
- * source's link. Default: 1 second.
+ * Sets the time limit for the rest of a frame after its beginning, in nanoseconds. After it the target ends
+ * the source's link. Default: 1 second.
  */
 farjump_status_t farjump_target_options_set_stall_timeout(farjump_target_options_t *options,
                                                           uint64_t nanoseconds);
 
 /**
- * Sets the limit for a connecting process to make its link, in nanoseconds. It also limits a source that connects to
- * the large mailbox that it requested, and a link to a destination. Default: 2 seconds.
+ * Sets the limit for a connecting process to make its link, in nanoseconds. It also limits a source that
+ * connects to the large mailbox that it requested, and a link to a destination. Default: 2 seconds.
  */
 farjump_status_t farjump_target_options_set_handshake_timeout(farjump_target_options_t *options,
                                                               uint64_t nanoseconds);
 
 /**
- * Sets the shortest interval at which a busy target looks for new connections, in nanoseconds. Default: 1 millisecond.
+ * Sets the shortest interval at which a busy target looks for new connections, in nanoseconds. Default: 1
+ * millisecond.
  */
 farjump_status_t farjump_target_options_set_control_interval(farjump_target_options_t *options,
                                                              uint64_t nanoseconds);
@@ -1782,44 +1988,45 @@ farjump_status_t farjump_target_options_set_control_interval(farjump_target_opti
 farjump_status_t farjump_target_options_set_max_sources(farjump_target_options_t *options, size_t sources);
 
 /**
- * Admits code with this id, or of the family with this id, and no other, in any mode. Further calls add ids. A family
- * is the images of one library for all of its platforms. Default: all code. Functions of
+ * Admits code with this id, or of the family with this id, and no other, in any mode. Further calls add ids.
+ * A family is the images of one library for all of its platforms. Default: all code. Functions of
  * farjump_target_options_add_local() need not be listed, because they do not come in.
  */
 farjump_status_t farjump_target_options_allow_code(farjump_target_options_t *options,
                                                    const farjump_code_id_t *id);
 
 /**
- * Sets the largest frame in bytes, with header and code, rounded down to a multiple of 64. Default: bounded only by
- * the largest payload and code. Sources learn it when they connect.
+ * Sets the largest frame in bytes, with header and code, rounded down to a multiple of 64. Default: bounded
+ * only by the largest payload and code. Sources learn it when they connect.
  */
 farjump_status_t farjump_target_options_set_max_frame(farjump_target_options_t *options, size_t bytes);
 
 /**
- * Sets the largest image that may come in, in bytes. Default: the capacity for placed code is the only limit. Sources
- * learn it when they connect.
+ * Sets the largest image that may come in, in bytes. Default: the capacity for placed code is the only
+ * limit. Sources learn it when they connect.
  */
 farjump_status_t farjump_target_options_set_max_image(farjump_target_options_t *options, size_t bytes);
 
 /**
- * Sets the largest payload with which a function runs, in bytes. Default: 64 MiB, or the mailbox's capacity if that is
- * more. A limit below 40 bytes makes small calls slower. Sources learn an explicit limit when they connect.
+ * Sets the largest payload with which a function runs, in bytes. Default: 64 MiB, or the mailbox's capacity
+ * if that is more. A limit below 40 bytes makes small calls slower. Sources learn an explicit limit when
+ * they connect.
  */
 farjump_status_t farjump_target_options_set_max_payload(farjump_target_options_t *options, size_t bytes);
 
 /**
- * Sets the memory that one source may take here, in bytes: its mailbox, code that it brought, and replies that wait
- * for credit, are held or are gathered. Default: no limit. The target refuses requests over the limit.
+ * Sets the memory that one source may take here, in bytes: its mailbox, code that it brought, and replies
+ * that wait for credit, are held or are gathered. Default: no limit. The target refuses requests over the
+ * limit.
  */
 farjump_status_t farjump_target_options_set_max_source_memory(farjump_target_options_t *options,
                                                               size_t bytes);
 
 /**
- * Sets the name by which sources, destinations and `farjump stats` show the target: 64 characters of it. Default: the
- * executable's.
+ * Sets the name by which sources, destinations and `farjump stats` show the target: 64 characters of it.
+ * Default: the executable's.
  */
-farjump_status_t farjump_target_options_set_program(farjump_target_options_t *options,
-                                                    const char *name);
+farjump_status_t farjump_target_options_set_program(farjump_target_options_t *options, const char *name);
 
 /**
  * Uses this transport and no other, by the name that `farjump transports` shows; `ucx` stands for all UCX
@@ -1828,39 +2035,41 @@ farjump_status_t farjump_target_options_set_program(farjump_target_options_t *op
 farjump_status_t farjump_target_options_set_transport(farjump_target_options_t *options, const char *name);
 
 /**
- * Sets whether `ucx-am` may use UCX's TCP, to sources and to destinations. A process that reaches a UCX port may then
- * write any address of this process without any check, and a source may as long as its link lasts; `tcp` reaches other
- * machines without that. Default: no. Sources have to allow it too: farjump_link_options_set_ucx_tcp().
+ * Sets whether `ucx-am` may use UCX's TCP, to sources and to destinations. A process that reaches a UCX port
+ * may then write any address of this process without any check, and a source may as long as its link lasts;
+ * `tcp` reaches other machines without that. Default: no. Sources have to allow it too:
+ * farjump_link_options_set_ucx_tcp().
  */
 farjump_status_t farjump_target_options_set_ucx_tcp(farjump_target_options_t *options, bool allowed);
 
 /**
- * Sets whether frames may travel in the clear by `tcp` although both processes have a key, on a network that you
- * trust. Control connections are encrypted in any case. Default: no. Sources have to allow it too:
+ * Sets whether frames may travel in the clear by `tcp` although both processes have a key, on a network that
+ * you trust. Control connections are encrypted in any case. Default: no. Sources have to allow it too:
  * farjump_link_options_set_clear().
  */
 farjump_status_t farjump_target_options_set_clear(farjump_target_options_t *options, bool clear);
 
 /**
- * Sets the key that sources have too, for a target at `tcp:HOST:PORT`, and that destinations at such addresses have:
- * 32 bytes, as hard to guess as random ones. The target admits processes that have the key. Without a key a target
- * listens on this machine's loopback only. No effect on Unix sockets. The bytes are copied, and wiped when the options
- * are freed.
+ * Sets the key that sources have too, for a target at `tcp:HOST:PORT`, and that destinations at such
+ * addresses have: 32 bytes, as hard to guess as random ones. The target admits processes that have the key.
+ * Without a key a target listens on this machine's loopback only. No effect on Unix sockets. The bytes are
+ * copied, and wiped when the options are freed.
  */
 farjump_status_t farjump_target_options_set_key(farjump_target_options_t *options, const uint8_t *key);
 
 /**
- * Sets the keys of sources, for a target at `tcp:HOST:PORT`, in a file as `farjump key` makes it: up to 64, each with
- * a name and optionally rights of its own. The file is read now, and checked while the target runs: changes count
- * within about a second. Removing a key ends its links. If the file holds one key alone, destinations use it.
+ * Sets the keys of sources, for a target at `tcp:HOST:PORT`, in a file as `farjump key` makes it: up to 64,
+ * each with a name and optionally rights of its own. The file is read now, and checked while the target
+ * runs: changes count within about a second. Removing a key ends its links. If the file holds one key alone,
+ * destinations use it.
  *
  * FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
  */
 farjump_status_t farjump_target_options_set_key_file(farjump_target_options_t *options, const char *path);
 
 /**
- * Sets the longest silence of the machine of a source or destination over TCP before the peer counts as gone, in
- * nanoseconds. Default: 10 seconds; from 1 second to 32,767.
+ * Sets the longest silence of the machine of a source or destination over TCP before the peer counts as
+ * gone, in nanoseconds. Default: 10 seconds; from 1 second to 32,767.
  */
 farjump_status_t farjump_target_options_set_peer_timeout(farjump_target_options_t *options,
                                                          uint64_t nanoseconds);
@@ -1898,13 +2107,13 @@ farjump_status_t farjump_target_options_set_data(farjump_target_options_t *optio
                                                  const farjump_data_t *data);
 
 /**
- * Makes a target that listens at `address`: `unix:PATH`, `unix:@NAME`, or `tcp:HOST:PORT`. `options` may be NULL for
- * the defaults: then injected code can call only `memcpy` and its kin, and farjump_reply() and its kin.
- * farjump_target_close() ends it.
+ * Makes a target that listens at `address`: `unix:PATH`, `unix:@NAME`, or `tcp:HOST:PORT`. `options` may be
+ * NULL for the defaults: then injected code can call only `memcpy` and its kin, and farjump_reply() and its
+ * kin. farjump_target_close() ends it.
  *
- * FARJUMP_ERROR_CONNECT when the address is taken or malformed, or no transport is usable. FARJUMP_ERROR_ARGUMENT for
- * limits that let nothing in. FARJUMP_ERROR_LIBRARY for a library that cannot be opened. FARJUMP_ERROR_SYSTEM where
- * memory cannot be made executable.
+ * FARJUMP_ERROR_CONNECT when the address is taken or malformed, or no transport is usable.
+ * FARJUMP_ERROR_ARGUMENT for limits that let nothing in. FARJUMP_ERROR_LIBRARY for a library that cannot be
+ * opened. FARJUMP_ERROR_SYSTEM where memory cannot be made executable.
  */
 farjump_status_t farjump_target_listen(const char *address,
                                        const farjump_target_options_t *options,
@@ -1926,14 +2135,14 @@ farjump_status_t farjump_target_close(farjump_target_t **target);
 farjump_status_t farjump_target_poll(farjump_target_t *target, size_t *ran);
 
 /**
- * Serves until farjump_stopper_stop(): polls, spins for a while when idle, then sleeps. All links have ended when it
- * returns.
+ * Serves until farjump_stopper_stop(): polls, spins for a while when idle, then sleeps. All links have ended
+ * when it returns.
  */
 farjump_status_t farjump_target_run(farjump_target_t *target);
 
 /**
- * Sleeps until a frame, a connection or a stop comes, `timeout_ns` nanoseconds at most. Returns FARJUMP_NOT_YET if
- * nothing came. The next farjump_target_poll() handles the event.
+ * Sleeps until a frame, a connection or a stop comes, `timeout_ns` nanoseconds at most. Returns
+ * FARJUMP_NOT_YET if nothing came. The next farjump_target_poll() handles the event.
  */
 farjump_status_t farjump_target_wait(farjump_target_t *target, uint64_t timeout_ns);
 
@@ -1945,32 +2154,32 @@ farjump_status_t farjump_target_wait(farjump_target_t *target, uint64_t timeout_
 farjump_status_t farjump_target_arm(farjump_target_t *target, uint64_t *longest_ns);
 
 /**
- * Ends the sleep: sources that call need not wake the target any more, and the next farjump_target_poll() reads
- * the event that woke it from the system. Of more than four sources over `shm`, those that have brought nothing
- * stay armed: farjump_target_fd() may become readable by their first frame.
+ * Ends the sleep: sources that call need not wake the target any more, and the next farjump_target_poll()
+ * reads the event that woke it from the system. Of more than four sources over `shm`, those that have
+ * brought nothing stay armed: farjump_target_fd() may become readable by their first frame.
  */
 farjump_status_t farjump_target_disarm(farjump_target_t *target);
 
 /**
- * Returns whether a source that brought frames lately may be waiting for the processor that this thread runs on.
- * Polling would keep it from running: yield (sched_yield()). A loop around farjump_target_poll() calls this about
- * every 64 polls without result. farjump_target_run() does it itself.
+ * Returns whether a source that brought frames lately may be waiting for the processor that this thread runs
+ * on. Polling would keep it from running: yield (sched_yield()). A loop around farjump_target_poll() calls
+ * this about every 64 polls without result. farjump_target_run() does it itself.
  *
- * Where memory is mapped (`shm`, and `ucx-put` on one machine) source and target exchange the numbers of their
- * processors by this. Over other transports the result is true for every source on this machine. False if `target`
- * cannot be used.
+ * Where memory is mapped (`shm`, and `ucx-put` on one machine) source and target exchange the numbers of
+ * their processors by this. Over other transports the result is true for every source on this machine. False
+ * if `target` cannot be used.
  */
 bool farjump_target_may_share_processor(farjump_target_t *target);
 
 /**
- * Returns the descriptor that becomes readable when there is work while the target is armed. It belongs to the
- * library: watch it, and neither read nor close it. -1 if `target` cannot be used.
+ * Returns the descriptor that becomes readable when there is work while the target is armed. It belongs to
+ * the library: watch it, and neither read nor close it. -1 if `target` cannot be used.
  */
 int farjump_target_fd(farjump_target_t *target);
 
 /**
- * Returns the address that the target listens at: as given, and with the port that the system chose for port 0. The
- * text belongs to the library, and is valid until the target is closed. NULL if `target` is.
+ * Returns the address that the target listens at: as given, and with the port that the system chose for port
+ * 0. The text belongs to the library, and is valid until the target is closed. NULL if `target` is.
  */
 const char *farjump_target_address(const farjump_target_t *target);
 
@@ -1980,14 +2189,14 @@ const char *farjump_target_address(const farjump_target_t *target);
 uint64_t farjump_target_epoch(farjump_target_t *target);
 
 /**
- * Reads the statistics of the target. `size` is `sizeof *stats`: fields beyond it are not written, and fields that the
- * library does not know become 0.
+ * Reads the statistics of the target. `size` is `sizeof *stats`: fields beyond it are not written, and
+ * fields that the library does not know become 0.
  */
 farjump_status_t farjump_target_stats(farjump_target_t *target, farjump_target_stats_t *stats, size_t size);
 
 /**
- * Writes the number of calls that the target refused for `cause`, one of FARJUMP_CAUSE_BAD_FRAME and its kin, to
- * `count`.
+ * Writes the number of calls that the target refused for `cause`, one of FARJUMP_CAUSE_BAD_FRAME and its
+ * kin, to `count`.
  */
 farjump_status_t farjump_target_refused(farjump_target_t *target, int cause, uint64_t *count);
 
@@ -2020,8 +2229,8 @@ farjump_status_t farjump_target_set_destination(farjump_target_t *target,
                                                 const char *address);
 
 /**
- * Drops code from the store, with its statics. FARJUMP_NOT_YET if it is not there. The target requests the code from a
- * source that calls it again.
+ * Drops code from the store, with its statics. FARJUMP_NOT_YET if it is not there. The target requests the
+ * code from a source that calls it again.
  */
 farjump_status_t farjump_target_drop_code(farjump_target_t *target, const farjump_code_id_t *id);
 
@@ -2031,18 +2240,80 @@ farjump_status_t farjump_target_drop_code(farjump_target_t *target, const farjum
 farjump_status_t farjump_target_end_links(farjump_target_t *target, const char *why);
 
 /**
- * Runs the function of `library` here, on this thread, without a link: for programs that take calls in ways of their
- * own, as a command of a server. Its payload routines make the payload of the `args_size` bytes at `args`. Its reply
- * becomes the content of `reply`, empty if it replied nothing; NULL for a reply that is not needed.
+ * Makes one for the target at `address` (`unix:PATH`, `unix:@NAME`, `tcp:HOST:PORT`). Nothing is sent yet.
+ * farjump_admin_free() ends it.
  *
- * The target treats the code like code that a source brings: the same allow-list and limits, and the same store, where
- * it stays for the next call. The function gets the target's arguments. The store drops other code if it needs the
- * space. Messages that the function sends go with the next calls of farjump_target_poll(), and their outcomes are
- * dropped: poll, also if the target is armed.
+ * FARJUMP_ERROR_CONNECT when the address is malformed.
+ */
+farjump_status_t farjump_admin_new(const char *address, farjump_admin_t **admin);
+
+/**
+ * Frees it, and sets the variable to NULL. Does nothing if it is NULL already.
+ */
+farjump_status_t farjump_admin_free(farjump_admin_t **admin);
+
+/**
+ * Sets the limit for each request, in nanoseconds. A target responds when the function that it is running
+ * has returned. Default: 10 seconds. No other thread may be sending a request.
+ */
+farjump_status_t farjump_admin_set_timeout(farjump_admin_t *admin, uint64_t nanoseconds);
+
+/**
+ * Sets the key that the target has too, for a target at `tcp:HOST:PORT`, from a file as `farjump key` makes
+ * it. The file is read now. No other thread may be sending a request.
  *
- * FARJUMP_ERROR_REFUSED if the code may not come in or cannot be linked, or for arguments or a reply over the limit.
- * FARJUMP_ERROR_PANICKED; FARJUMP_ERROR_LIBRARY if the library has no image for this CPU or a payload routine fails.
- * FARJUMP_ERROR_BUSY from inside an injected function or a callback of the target.
+ * FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
+ */
+farjump_status_t farjump_admin_set_key_file(farjump_admin_t *admin, const char *path);
+
+/**
+ * Runs `callback`, with `user`, for each image in the target's store, most recently used first.
+ */
+farjump_status_t farjump_admin_images(const farjump_admin_t *admin, farjump_image_fn callback, void *user);
+
+/**
+ * Runs `callback`, with `user`, for each object in the target's store of objects, the most recently used
+ * first: 65,536 at most.
+ *
+ * FARJUMP_ERROR_CONNECT also when the target has no such store.
+ */
+farjump_status_t farjump_admin_objects(const farjump_admin_t *admin, farjump_object_fn callback, void *user);
+
+/**
+ * Drops code from the target's store, with its statics. `dropped`, unless it is NULL, becomes the number of
+ * images dropped. Calls under way are not lost: the target requests the code from a source that calls it
+ * again. The target keeps its own functions. Absence of such code is no error.
+ */
+farjump_status_t farjump_admin_drop(const farjump_admin_t *admin,
+                                    const farjump_code_id_t *id,
+                                    uint64_t *dropped);
+
+/**
+ * Drops all code from the target's store, as farjump_admin_drop() does for one.
+ */
+farjump_status_t farjump_admin_drop_all(const farjump_admin_t *admin, uint64_t *dropped);
+
+/**
+ * Reads the target's statistics; see farjump_target_stats().
+ */
+farjump_status_t farjump_admin_stats(const farjump_admin_t *admin,
+                                     farjump_target_stats_t *stats,
+                                     size_t size);
+
+/**
+ * Runs the function of `library` here, on this thread, without a link: for programs that take calls in ways
+ * of their own, as a command of a server. Its payload routines make the payload of the `args_size` bytes at
+ * `args`. Its reply becomes the content of `reply`, empty if it replied nothing; NULL for a reply that is
+ * not needed.
+ *
+ * The target treats the code like code that a source brings: the same allow-list and limits, and the same
+ * store, where it stays for the next call. The function gets the target's arguments. The store drops other
+ * code if it needs the space. Messages that the function sends go with the next calls of
+ * farjump_target_poll(), and their outcomes are dropped: poll, also if the target is armed.
+ *
+ * FARJUMP_ERROR_REFUSED if the code may not come in or cannot be linked, or for arguments or a reply over
+ * the limit. FARJUMP_ERROR_PANICKED; FARJUMP_ERROR_LIBRARY if the library has no image for this CPU or a
+ * payload routine fails. FARJUMP_ERROR_BUSY from inside an injected function or a callback of the target.
  */
 farjump_status_t farjump_target_call(farjump_target_t *target,
                                      const farjump_library_t *library,
@@ -2052,9 +2323,9 @@ farjump_status_t farjump_target_call(farjump_target_t *target,
 
 /**
  * Does the same as farjump_target_call(), for the `image_size` bytes of an image at `image`, as
- * farjump_library_image() returns them. The function gets a copy of the `payload_size` bytes at `payload` as its
- * payload. Image and payload are read during the call only. `name` is the function's, for messages and for `farjump
- * stats`.
+ * farjump_library_image() returns them. The function gets a copy of the `payload_size` bytes at `payload` as
+ * its payload. Image and payload are read during the call only. `name` is the function's, for messages and
+ * for `farjump stats`.
  *
  * Each call hashes the image; farjump_target_call_stored() does not.
  */
@@ -2067,8 +2338,528 @@ farjump_status_t farjump_target_call_image(farjump_target_t *target,
                                            farjump_bytes_t *reply);
 
 /**
- * Does the same as farjump_target_call_image(), for code in the target's store that a source or an earlier call
- * brought.
+ * Does the same as farjump_target_call_image(), for code in the target's store that a source or an earlier
+ * call brought.
+ *
+ * FARJUMP_ERROR_REFUSED, with farjump_last_cause() FARJUMP_CAUSE_CODE_MISSING, if it is not there.
+ */
+farjump_status_t farjump_target_call_stored(farjump_target_t *target,
+                                            const farjump_code_id_t *id,
+                                            const void *payload,
+                                            size_t payload_size,
+                                            farjump_bytes_t *reply);
+
+/**
+ * Maps the file at `path`, read-only. farjump_data_free() ends it.
+ *
+ * A process that writes to the file may change the data that functions see. A process that shortens it ends
+ * the target when the missing bytes are read; farjump_target_options_set_crash_report() then names the file.
+ * To change the data, write a new file, rename it to this path, and make a new target.
+ *
+ * FARJUMP_ERROR_SYSTEM for a file that does not exist, cannot be read, or is not regular.
+ */
+farjump_status_t farjump_data_open(const char *path, farjump_data_t **data);
+
+/**
+ * Copies `size` bytes that lie in memory. The path that functions see is empty. farjump_data_free() ends it.
+ *
+ * To lend memory without a copy, fill in a `struct farjump_data` of farjump_ifunc.h, and pass its address to
+ * farjump_target_options_set_args().
+ */
+farjump_status_t farjump_data_from_bytes(const void *bytes, size_t size, farjump_data_t **data);
+
+/**
+ * Frees it, and sets the variable to NULL. Does nothing if it is NULL already. Options and targets that use
+ * the data keep it.
+ */
+farjump_status_t farjump_data_free(farjump_data_t **data);
+
+/**
+ * Makes `data` the third argument of every injected function, a `struct farjump_data *`, in place of
+ * farjump_target_options_set_args().
+ */
+farjump_status_t farjump_target_options_set_data(farjump_target_options_t *options,
+                                                 const farjump_data_t *data);
+
+/**
+ * Sets whether processes that may connect may also have targets load libraries while they run
+ * (farjump_admin_export_library(), `farjump export`). Symbols of these libraries take precedence over all
+ * other exports. Default: no. A process restricted to the code that farjump_target_options_allow_code()
+ * lists could run any code by this. It is the short form of adding FARJUMP_RIGHT_EXPORT to
+ * farjump_target_options_set_rights().
+ */
+farjump_status_t farjump_target_options_set_allow_export(farjump_target_options_t *options, bool allowed);
+
+/**
+ * Offers a function as `name` from now on. It takes precedence over all earlier exports of that name
+ * (interposing). Code linked before keeps its addresses, also for sources that connect later;
+ * farjump_target_drop_code() has it linked again. The function must be valid until the target is closed.
+ * Names that begin with `farjump_` are reserved for services.
+ */
+farjump_status_t farjump_target_export_function(farjump_target_t *target,
+                                                const char *name,
+                                                farjump_function_t function);
+
+/**
+ * Does the same as farjump_target_export_function(), for the address of data.
+ */
+farjump_status_t farjump_target_export_data(farjump_target_t *target, const char *name, const void *data);
+
+/**
+ * Does the same as farjump_target_export_function(), for every symbol that a shared library itself defines,
+ * by path or soname. The library is loaded now, which runs its constructors, and stays until the process
+ * ends.
+ *
+ * FARJUMP_ERROR_LIBRARY when it cannot be loaded; nothing has changed then.
+ */
+farjump_status_t farjump_target_export_library(farjump_target_t *target, const char *path);
+
+/**
+ * Has the target load the shared library at `path`, whose bytes travel. The target offers its symbols before
+ * all earlier exports, as farjump_target_export_library() does. The libraries that it depends on must exist
+ * at the target.
+ *
+ * FARJUMP_ERROR_CONNECT also when the target does not allow it (farjump_target_options_set_allow_export()),
+ * or cannot load it; FARJUMP_ERROR_LIBRARY when the file cannot be read.
+ */
+farjump_status_t farjump_admin_export_library(const farjump_admin_t *admin, const char *path);
+
+/**
+ * Allows these modes and no others: some of FARJUMP_MODE_CACHED and its kin, or-ed together. Default: all
+ * but FARJUMP_MODE_IN_PLACE.
+ */
+farjump_status_t farjump_target_options_set_modes(farjump_target_options_t *options, int modes);
+
+/**
+ * Sets the rights of processes that may connect: some of FARJUMP_RIGHT_OBSERVE and its kin, or-ed together,
+ * or 0. Default: to observe, to call and to inject. Each process learns its rights when it connects
+ * (farjump_link_rights()), and a request without the right is refused.
+ */
+farjump_status_t farjump_target_options_set_rights(farjump_target_options_t *options, int rights);
+
+/**
+ * Sets the capacity for placed code in bytes. Default: 16 MiB.
+ */
+farjump_status_t farjump_target_options_set_arena_size(farjump_target_options_t *options, size_t bytes);
+
+/**
+ * Sets the capacity of the code store, in bytes of images as they travel and in images. When more comes, the
+ * target drops the least recently called code, with its statics. It requests that code from a source that
+ * calls it again. Default: twice the capacity for placed code, and 8192 images.
+ */
+farjump_status_t farjump_target_options_set_store_capacity(farjump_target_options_t *options,
+                                                           size_t bytes,
+                                                           size_t images);
+
+/**
+ * Sets the size of a mailbox: bytes of frames that one source may have written and the target not yet run.
+ * They are rounded up to a power of two, and are at most 2 GiB. Each source has its own mailbox. Default: 4
+ * MiB.
+ */
+farjump_status_t farjump_target_options_set_mailbox_size(farjump_target_options_t *options, size_t bytes);
+
+/**
+ * Sets whether a mailbox has all of its memory when its link is made. Default: no. Over `shm` it takes
+ * memory as frames first come to it, from 256 KiB up to its size.
+ */
+farjump_status_t farjump_target_options_set_prefault(farjump_target_options_t *options, bool prefault);
+
+/**
+ * Sets the spinning before sleep when there is nothing to do.
+ */
+farjump_status_t farjump_target_options_set_wait_policy(farjump_target_options_t *options,
+                                                        farjump_wait_policy_t policy);
+
+/**
+ * Sets the time limit for the rest of a frame after its beginning, in nanoseconds. After it the target ends
+ * the source's link. Default: 1 second.
+ */
+farjump_status_t farjump_target_options_set_stall_timeout(farjump_target_options_t *options,
+                                                          uint64_t nanoseconds);
+
+/**
+ * Sets the limit for a connecting process to make its link, in nanoseconds. It also limits a source that
+ * connects to the large mailbox that it requested, and a link to a destination. Default: 2 seconds.
+ */
+farjump_status_t farjump_target_options_set_handshake_timeout(farjump_target_options_t *options,
+                                                              uint64_t nanoseconds);
+
+/**
+ * Sets the shortest interval at which a busy target looks for new connections, in nanoseconds. Default: 1
+ * millisecond.
+ */
+farjump_status_t farjump_target_options_set_control_interval(farjump_target_options_t *options,
+                                                             uint64_t nanoseconds);
+
+/**
+ * Sets the maximum number of sources at a time. The target rejects further ones. Default: 256.
+ */
+farjump_status_t farjump_target_options_set_max_sources(farjump_target_options_t *options, size_t sources);
+
+/**
+ * Admits code with this id, or of the family with this id, and no other, in any mode. Further calls add ids.
+ * A family is the images of one library for all of its platforms. Default: all code. Functions of
+ * farjump_target_options_add_local() need not be listed, because they do not come in.
+ */
+farjump_status_t farjump_target_options_allow_code(farjump_target_options_t *options,
+                                                   const farjump_code_id_t *id);
+
+/**
+ * Sets the largest frame in bytes, with header and code, rounded down to a multiple of 64. Default: bounded
+ * only by the largest payload and code. Sources learn it when they connect.
+ */
+farjump_status_t farjump_target_options_set_max_frame(farjump_target_options_t *options, size_t bytes);
+
+/**
+ * Sets the largest image that may come in, in bytes. Default: the capacity for placed code is the only
+ * limit. Sources learn it when they connect.
+ */
+farjump_status_t farjump_target_options_set_max_image(farjump_target_options_t *options, size_t bytes);
+
+/**
+ * Sets the largest payload with which a function runs, in bytes. Default: 64 MiB, or the mailbox's capacity
+ * if that is more. A limit below 40 bytes makes small calls slower. Sources learn an explicit limit when
+ * they connect.
+ */
+farjump_status_t farjump_target_options_set_max_payload(farjump_target_options_t *options, size_t bytes);
+
+/**
+ * Sets the memory that one source may take here, in bytes: its mailbox, code that it brought, and replies
+ * that wait for credit, are held or are gathered. Default: no limit. The target refuses requests over the
+ * limit.
+ */
+farjump_status_t farjump_target_options_set_max_source_memory(farjump_target_options_t *options,
+                                                              size_t bytes);
+
+/**
+ * Sets the name by which sources, destinations and `farjump stats` show the target: 64 characters of it.
+ * Default: the executable's.
+ */
+farjump_status_t farjump_target_options_set_program(farjump_target_options_t *options, const char *name);
+
+/**
+ * Uses this transport and no other, by the name that `farjump transports` shows; `ucx` stands for all UCX
+ * transports that are usable here. Default: `shm`. The name is checked when a target is made.
+ */
+farjump_status_t farjump_target_options_set_transport(farjump_target_options_t *options, const char *name);
+
+/**
+ * Sets whether `ucx-am` may use UCX's TCP, to sources and to destinations. A process that reaches a UCX port
+ * may then write any address of this process without any check, and a source may as long as its link lasts;
+ * `tcp` reaches other machines without that. Default: no. Sources have to allow it too:
+ * farjump_link_options_set_ucx_tcp().
+ */
+farjump_status_t farjump_target_options_set_ucx_tcp(farjump_target_options_t *options, bool allowed);
+
+/**
+ * Sets whether frames may travel in the clear by `tcp` although both processes have a key, on a network that
+ * you trust. Control connections are encrypted in any case. Default: no. Sources have to allow it too:
+ * farjump_link_options_set_clear().
+ */
+farjump_status_t farjump_target_options_set_clear(farjump_target_options_t *options, bool clear);
+
+/**
+ * Sets the key that sources have too, for a target at `tcp:HOST:PORT`, and that destinations at such
+ * addresses have: 32 bytes, as hard to guess as random ones. The target admits processes that have the key.
+ * Without a key a target listens on this machine's loopback only. No effect on Unix sockets. The bytes are
+ * copied, and wiped when the options are freed.
+ */
+farjump_status_t farjump_target_options_set_key(farjump_target_options_t *options, const uint8_t *key);
+
+/**
+ * Sets the keys of sources, for a target at `tcp:HOST:PORT`, in a file as `farjump key` makes it: up to 64,
+ * each with a name and optionally rights of its own. The file is read now, and checked while the target
+ * runs: changes count within about a second. Removing a key ends its links. If the file holds one key alone,
+ * destinations use it.
+ *
+ * FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
+ */
+farjump_status_t farjump_target_options_set_key_file(farjump_target_options_t *options, const char *path);
+
+/**
+ * Sets the longest silence of the machine of a source or destination over TCP before the peer counts as
+ * gone, in nanoseconds. Default: 10 seconds; from 1 second to 32,767.
+ */
+farjump_status_t farjump_target_options_set_peer_timeout(farjump_target_options_t *options,
+                                                         uint64_t nanoseconds);
+
+/**
+ * Makes choices, all of them the defaults. farjump_target_options_free() ends them.
+ */
+farjump_status_t farjump_target_options_new(farjump_target_options_t **options);
+
+/**
+ * Frees them, and sets the variable to NULL. Does nothing if it is NULL already.
+ */
+farjump_status_t farjump_target_options_free(farjump_target_options_t **options);
+
+/**
+ * Sets the third argument of every injected function. It stays the caller's. Until the target is closed, it
+ * must be valid for every use by the functions, on the thread that polls the target. Default: NULL.
+ * farjump_target_options_set_data() passes a file or bytes instead; the last of the two calls counts.
+ */
+farjump_status_t farjump_target_options_set_args(farjump_target_options_t *options, void *args);
+
+/**
+ * Offers a function to injected code, under `name`; code can be linked against exports only. The code must
+ * declare it with the same types: nothing checks that. The last of two exports of one name counts. Exports
+ * win over libraries and the process's symbols.
+ */
+farjump_status_t farjump_target_options_export_function(farjump_target_options_t *options,
+                                                        const char *name,
+                                                        farjump_function_t function);
+
+/**
+ * Offers the address of data to injected code, under `name`: `extern T name;` in C. It must be valid until
+ * the target is closed. Otherwise it does the same as farjump_target_options_export_function().
+ */
+farjump_status_t farjump_target_options_export_data(farjump_target_options_t *options,
+                                                    const char *name,
+                                                    const void *data);
+
+/**
+ * Offers every symbol of a shared library, by path or soname. The library is loaded when a target is made,
+ * which runs its constructors.
+ */
+farjump_status_t farjump_target_options_export_library(farjump_target_options_t *options, const char *path);
+
+/**
+ * Lets injected code that wants the library with this soname (`libz.so.1`) find its symbols, after all other
+ * exports. Default: no library. An image names the libraries that it wants; the target never opens one that
+ * is not among these. It opens the library when the first code comes that wants it and imports a symbol
+ * found nowhere else. Opening runs its constructors. The library stays open until the process ends. A name
+ * with a slash is an error when a target is made.
+ */
+farjump_status_t farjump_target_options_wanted_library(farjump_target_options_t *options, const char *soname);
+
+/**
+ * Sets whether the process's own dynamic symbols are offered, after everything else: all of libc, and the
+ * libraries that the program was linked with, including this library's functions. Default: no.
+ */
+farjump_status_t farjump_target_options_set_process_symbols(farjump_target_options_t *options, bool offered);
+
+/**
+ * Adds the function of `library` to the target, for sources that choose FARJUMP_MODE_LOCAL: only its name
+ * travels then. Making a target links it with the exports of that target, like code that travels.
+ */
+farjump_status_t farjump_target_options_add_local(farjump_target_options_t *options,
+                                                  const farjump_library_t *library);
+
+/**
+ * Sets whether `/tmp/perf-PID.map` lists the addresses of injected code, so that `perf report` shows it as
+ * `ifunc:NAME`. Default: no. The file stays when the process ends.
+ */
+farjump_status_t farjump_target_options_set_perf_map(farjump_target_options_t *options, bool written);
+
+/**
+ * Sets whether standard error names the injected code that ended the process: by a fault, by a signal that
+ * it sent to its own process, or by exit(). The process then ends as it would without the report. Default:
+ * no. The first target of the process with this option installs handlers for faults, and for signals that
+ * end a process and are not ignored. These handlers stay, and call the handlers installed before them after
+ * the report.
+ */
+farjump_status_t farjump_target_options_set_crash_report(farjump_target_options_t *options, bool reported);
+
+/**
+ * Has the target take bitcode (`farjump build --bitcode`), which the program `farjump_compiler` compiles for
+ * this CPU. With `preferred` it takes the bitcode of all libraries that carry any, otherwise only of those
+ * without an image for this CPU. Default: it takes no bitcode. Making a target starts the program, and fails
+ * if that cannot compile. The program ends with the target. It opens LLVM: the library in the environment
+ * variable `FARJUMP_LIBLLVM`, otherwise the newest that the dynamic linker finds, 17 or newer. If `RUSTC`
+ * names a compiler of Rust, the library of its toolchain counts too.
+ *
+ * FARJUMP_ERROR_ARGUMENT if this library was built without the compiler's client.
+ */
+farjump_status_t farjump_target_options_take_bitcode(farjump_target_options_t *options, bool preferred);
+
+/**
+ * Sets the program of farjump_target_options_take_bitcode(). Default: the one in the environment variable
+ * `FARJUMP_COMPILER`, otherwise `farjump_compiler` beside the program, or in `../libexec/farjump` from this
+ * library's folder. A program that was not named runs only under two conditions: it and its folder belong to
+ * root, this user or the owner of this library, and no other user can write them.
+ */
+farjump_status_t farjump_target_options_set_compiler(farjump_target_options_t *options, const char *program);
+
+/**
+ * Keeps the images that farjump_target_options_take_bitcode() has compiled in this folder, for later
+ * targets. The folder has to be this user's, and no other user may be able to write it. Default: the target
+ * keeps them in memory, until it ends.
+ */
+farjump_status_t farjump_target_options_set_bitcode_cache(farjump_target_options_t *options,
+                                                          const char *folder);
+
+/**
+ * Sets whether a debugger can set breakpoints in injected code, and finds that code by itself. Default: no,
+ * unless the environment variable `FARJUMP_DEBUG` has a value other than 0.
+ *
+ * Each image then lies in pages of its own, which ptrace(2) can write: 4 KiB at least of
+ * farjump_target_options_set_arena_size(). It is registered by GDB's JIT interface, under the name of its
+ * main function, or with the symbols of farjump_target_options_add_debug_symbols(). Placing an image costs
+ * more, and some milliseconds while gdb is attached; calls cost the same. Code of FARJUMP_MODE_IN_PLACE runs
+ * in the mailbox, and takes hardware breakpoints alone. Debuggers find the interface in the symbol table of
+ * this library, or of a program that was linked with it: not if that is stripped.
+ */
+farjump_status_t farjump_target_options_set_debug(farjump_target_options_t *options, bool shown);
+
+/**
+ * Gives debuggers the functions, lines and variables of the ifunc library at `path` whenever its code comes,
+ * if farjump_target_options_set_debug() is on. The library is the one that the source sends, built with
+ * `farjump build -g`. It is read when a target is made, and none of its code runs. If it has no symbols,
+ * farjump_target_listen() returns FARJUMP_ERROR_LIBRARY.
+ */
+farjump_status_t farjump_target_options_add_debug_symbols(farjump_target_options_t *options,
+                                                          const char *path);
+
+/**
+ * Names the target at `address` as destination `name`: injected code may forward itself there, by
+ * farjump_forward(). The first call that goes there makes a link. Processes that may inject into this target
+ * may then run code at the destination too. farjump_target_set_destination() does the same later.
+ */
+farjump_status_t farjump_target_options_add_destination(farjump_target_options_t *options,
+                                                        const char *name,
+                                                        const char *address);
+
+/**
+ * Sets limits for functions that forward themselves, by farjump_forward() and farjump_again(). `messages`:
+ * messages that one call may send (default 64). `hops`: targets that may forward a call, one after the
+ * other, before it comes to an end here (256). `bytes`: payload that may wait for one destination, or to run
+ * again here (a mailbox's capacity). `repeats`: times that a call may run again here (1,048,576). 0 for the
+ * default of each. A call that would go farther fails at its source with FARJUMP_ERROR_INCOMPLETE, or with
+ * FARJUMP_ERROR_REFUSED if it led to nothing else.
+ */
+farjump_status_t farjump_target_options_set_forward_limits(farjump_target_options_t *options,
+                                                           size_t messages,
+                                                           uint32_t hops,
+                                                           size_t bytes,
+                                                           uint32_t repeats);
+
+/**
+ * Lets functions make code, as images or bitcode, and send it messages here and at destinations:
+ * farjump_make(), farjump_inject(). The target treats the code like code that a source brings, with the same
+ * checks and limits, except that its memory counts for no source. Default: no.
+ */
+farjump_status_t farjump_target_options_allow_making(farjump_target_options_t *options, bool allowed);
+
+/**
+ * Has `callback` run, with `user`, for each call that is refused. It runs inside calls on the target, on
+ * their thread, and cannot use the target: such a call returns FARJUMP_ERROR_BUSY. NULL for none.
+ */
+farjump_status_t farjump_target_options_on_refused(farjump_target_options_t *options,
+                                                   farjump_target_refused_fn callback,
+                                                   void *user);
+
+/**
+ * Has `callback` run, with `user`, each time the target requests code from a source. Otherwise it does the
+ * same as farjump_target_options_on_refused().
+ */
+farjump_status_t farjump_target_options_on_code_missing(farjump_target_options_t *options,
+                                                        farjump_target_code_missing_fn callback,
+                                                        void *user);
+
+/**
+ * Has `callback` run, with `user`, for each source that has connected. Otherwise it does the same as
+ * farjump_target_options_on_refused().
+ */
+farjump_status_t farjump_target_options_on_joined(farjump_target_options_t *options,
+                                                  farjump_target_joined_fn callback,
+                                                  void *user);
+
+/**
+ * Has `callback` run, with `user`, for each source that is gone. Otherwise it does the same as
+ * farjump_target_options_on_refused().
+ */
+farjump_status_t farjump_target_options_on_gone(farjump_target_options_t *options,
+                                                farjump_target_gone_fn callback,
+                                                void *user);
+
+/**
+ * Makes a handle that stops the target. It may outlive the target, also a target that is handed to a thread.
+ * farjump_stopper_free() ends it.
+ */
+farjump_status_t farjump_stopper_new(farjump_target_t *target, farjump_stopper_t **stopper);
+
+/**
+ * Stops the target after its current frames, and for good: a target that was stopped does not run again.
+ * Safe in a signal handler, where farjump_last_error() is not.
+ */
+farjump_status_t farjump_stopper_stop(const farjump_stopper_t *stopper);
+
+/**
+ * Frees the handle, and sets the variable to NULL. Does nothing if it is NULL already. This does not stop
+ * the target.
+ */
+farjump_status_t farjump_stopper_free(farjump_stopper_t **stopper);
+
+/**
+ * Hands the target to a thread of its own, which runs it until farjump_target_thread_stop(). The variable
+ * `target` becomes NULL: the thread owns the target, and uses callbacks, exports and arguments there.
+ *
+ * FARJUMP_ERROR_SYSTEM when the thread cannot be made; the target is then closed.
+ */
+farjump_status_t farjump_target_spawn(farjump_target_t **target, farjump_target_thread_t **thread);
+
+/**
+ * Stops the target, waits for its thread, and sets the variable to NULL. Does nothing if it is NULL already;
+ * there is no target then. `target` receives the target, with its statistics and without links. NULL for
+ * `target` closes it. From the target's own thread the call fails with FARJUMP_ERROR_BUSY, and the thread
+ * continues.
+ *
+ * Fails with the error that ended the target before it was stopped; it is then closed.
+ */
+farjump_status_t farjump_target_thread_stop(farjump_target_thread_t **thread, farjump_target_t **target);
+
+/**
+ * Removes the socket files of this process's targets, and ends the process at once with the exit status
+ * `code`. It does not return.
+ *
+ * It waits for no function that runs, runs no destructor and no exit handler, and links end unannounced.
+ * This is for a thread that waits for signals or a deadline, where closing the target could take too long.
+ * Call farjump_stopper_stop() first, and this function if the target does not end in time. Other threads
+ * continue meanwhile; none of them makes a further socket file. A signal handler must not call it, as it
+ * takes a lock.
+ */
+void farjump_end_process(int code) FARJUMP_NORETURN;
+
+/**
+ * Runs the function of `library` here, on this thread, without a link: for programs that take calls in ways
+ * of their own, as a command of a server. Its payload routines make the payload of the `args_size` bytes at
+ * `args`. Its reply becomes the content of `reply`, empty if it replied nothing; NULL for a reply that is
+ * not needed.
+ *
+ * The target treats the code like code that a source brings: the same allow-list and limits, and the same
+ * store, where it stays for the next call. The function gets the target's arguments. The store drops other
+ * code if it needs the space. Messages that the function sends go with the next calls of
+ * farjump_target_poll(), and their outcomes are dropped: poll, also if the target is armed.
+ *
+ * FARJUMP_ERROR_REFUSED if the code may not come in or cannot be linked, or for arguments or a reply over
+ * the limit. FARJUMP_ERROR_PANICKED; FARJUMP_ERROR_LIBRARY if the library has no image for this CPU or a
+ * payload routine fails. FARJUMP_ERROR_BUSY from inside an injected function or a callback of the target.
+ */
+farjump_status_t farjump_target_call(farjump_target_t *target,
+                                     const farjump_library_t *library,
+                                     const void *args,
+                                     size_t args_size,
+                                     farjump_bytes_t *reply);
+
+/**
+ * Does the same as farjump_target_call(), for the `image_size` bytes of an image at `image`, as
+ * farjump_library_image() returns them. The function gets a copy of the `payload_size` bytes at `payload` as
+ * its payload. Image and payload are read during the call only. `name` is the function's, for messages and
+ * for `farjump stats`.
+ *
+ * Each call hashes the image; farjump_target_call_stored() does not.
+ */
+farjump_status_t farjump_target_call_image(farjump_target_t *target,
+                                           const char *name,
+                                           const void *image,
+                                           size_t image_size,
+                                           const void *payload,
+                                           size_t payload_size,
+                                           farjump_bytes_t *reply);
+
+/**
+ * Does the same as farjump_target_call_image(), for code in the target's store that a source or an earlier
+ * call brought.
  *
  * FARJUMP_ERROR_REFUSED, with farjump_last_cause() FARJUMP_CAUSE_CODE_MISSING, if it is not there.
  */
@@ -2091,7 +2882,8 @@ farjump_status_t farjump_stopper_new(farjump_target_t *target, farjump_stopper_t
 farjump_status_t farjump_stopper_stop(const farjump_stopper_t *stopper);
 
 /**
- * Frees the handle, and sets the variable to NULL. Does nothing if it is NULL already. This does not stop the target.
+ * Frees the handle, and sets the variable to NULL. Does nothing if it is NULL already. This does not stop
+ * the target.
  */
 farjump_status_t farjump_stopper_free(farjump_stopper_t **stopper);
 
@@ -2104,22 +2896,24 @@ farjump_status_t farjump_stopper_free(farjump_stopper_t **stopper);
 farjump_status_t farjump_target_spawn(farjump_target_t **target, farjump_target_thread_t **thread);
 
 /**
- * Stops the target, waits for its thread, and sets the variable to NULL. Does nothing if it is NULL already; there is
- * no target then. `target` receives the target, with its statistics and without links. NULL for `target` closes it.
- * From the target's own thread the call fails with FARJUMP_ERROR_BUSY, and the thread continues.
+ * Stops the target, waits for its thread, and sets the variable to NULL. Does nothing if it is NULL already;
+ * there is no target then. `target` receives the target, with its statistics and without links. NULL for
+ * `target` closes it. From the target's own thread the call fails with FARJUMP_ERROR_BUSY, and the thread
+ * continues.
  *
  * Fails with the error that ended the target before it was stopped; it is then closed.
  */
 farjump_status_t farjump_target_thread_stop(farjump_target_thread_t **thread, farjump_target_t **target);
 
 /**
- * Removes the socket files of this process's targets, and ends the process at once with the exit status `code`. It
- * does not return.
+ * Removes the socket files of this process's targets, and ends the process at once with the exit status
+ * `code`. It does not return.
  *
- * It waits for no function that runs, runs no destructor and no exit handler, and links end unannounced. This is for a
- * thread that waits for signals or a deadline, where closing the target could take too long. Call
- * farjump_stopper_stop() first, and this function if the target does not end in time. Other threads continue
- * meanwhile; none of them makes a further socket file. A signal handler must not call it, as it takes a lock.
+ * It waits for no function that runs, runs no destructor and no exit handler, and links end unannounced.
+ * This is for a thread that waits for signals or a deadline, where closing the target could take too long.
+ * Call farjump_stopper_stop() first, and this function if the target does not end in time. Other threads
+ * continue meanwhile; none of them makes a further socket file. A signal handler must not call it, as it
+ * takes a lock.
  */
 void farjump_end_process(int code) FARJUMP_NORETURN;
 
@@ -2130,8 +2924,8 @@ void farjump_end_process(int code) FARJUMP_NORETURN;
 farjump_status_t farjump_transports(farjump_transport_fn callback, void *user);
 
 /**
- * Returns the version of the running library: the sum of 10000 times the first number, 100 times the second, and the
- * third. FARJUMP_VERSION is the version of the header. Any thread may call this.
+ * Returns the version of the running library: the sum of 10000 times the first number, 100 times the second,
+ * and the third. FARJUMP_VERSION is the version of the header. Any thread may call this.
  */
 int farjump_version(void);
 
@@ -2165,8 +2959,8 @@ farjump_status_t farjump_handle_free(farjump_handle_t **handle);
 bool farjump_handle_equals(const farjump_handle_t *handle, const farjump_handle_t *other);
 
 /**
- * Returns the length of the object in bytes, as it was when the handle was made: 0 for an object that was only
- * reserved then. 0 if `handle` is NULL.
+ * Returns the length of the object in bytes, as it was when the handle was made: 0 for an object that was
+ * only reserved then. 0 if `handle` is NULL.
  */
 uint64_t farjump_handle_size(const farjump_handle_t *handle);
 
@@ -2176,25 +2970,26 @@ uint64_t farjump_handle_size(const farjump_handle_t *handle);
 uint64_t farjump_handle_number(const farjump_handle_t *handle);
 
 /**
- * Returns the epoch of the store that has the object: another number each time a store is made. 0 if `handle` is NULL.
+ * Returns the epoch of the store that has the object: another number each time a store is made. 0 if
+ * `handle` is NULL.
  */
 uint64_t farjump_handle_epoch(const farjump_handle_t *handle);
 
 /**
- * Returns the name of the object's type, as its maker gave it; "" without one. The text belongs to the handle. NULL if
- * `handle` is.
+ * Returns the name of the object's type, as its maker gave it; "" without one. The text belongs to the
+ * handle. NULL if `handle` is.
  */
 const char *farjump_handle_type_name(const farjump_handle_t *handle);
 
 /**
- * Returns the owner's address with this index, for farjump_client_connect(). The text belongs to the handle. NULL if
- * there are fewer addresses: a handle of a store without a target has none.
+ * Returns the owner's address with this index, for farjump_client_connect(). The text belongs to the handle.
+ * NULL if there are fewer addresses: a handle of a store without a target has none.
  */
 const char *farjump_handle_address(const farjump_handle_t *handle, size_t index);
 
 /**
- * Returns the bytes, at a multiple of 64 if they are mapped. They may be read until the view is released, and never
- * written. NULL if `view` is.
+ * Returns the bytes, at a multiple of 64 if they are mapped. They may be read until the view is released,
+ * and never written. NULL if `view` is.
  */
 const void *farjump_view_data(const farjump_view_t *view);
 
@@ -2209,9 +3004,9 @@ size_t farjump_view_size(const farjump_view_t *view);
 bool farjump_view_is_mapped(const farjump_view_t *view);
 
 /**
- * Ends it, and sets the variable to NULL. Does nothing if it is NULL already. The store or client that the view came
- * from may be closed before. The owner learns of the release with the client's next request, and in any case when this
- * process ends.
+ * Ends it, and sets the variable to NULL. Does nothing if it is NULL already. The store or client that the
+ * view came from may be closed before. The owner learns of the release with the client's next request, and
+ * in any case when this process ends.
  */
 farjump_status_t farjump_view_release(farjump_view_t **view);
 
@@ -2226,24 +3021,23 @@ farjump_status_t farjump_store_options_new(farjump_store_options_t **options);
 farjump_status_t farjump_store_options_free(farjump_store_options_t **options);
 
 /**
- * Sets the capacity for objects, in bytes. Only the used part takes memory. Default: 1 GiB, or half of the memory that
- * the control group and the limits of the process grant.
+ * Sets the capacity for objects, in bytes. Only the used part takes memory. Default: 1 GiB, or half of the
+ * memory that the control group and the limits of the process grant.
  */
-farjump_status_t farjump_store_options_set_capacity(farjump_store_options_t *options,
-                                                    uint64_t bytes);
+farjump_status_t farjump_store_options_set_capacity(farjump_store_options_t *options, uint64_t bytes);
 
 /**
- * Has the store write the least recently used objects to a file in `folder`, of at most `bytes`, when its memory is
- * full. The store reads them back when they are used. The file has no name, and goes with the store. A thread of the
- * store's own reads and writes it. Default: a full store refuses further objects.
+ * Has the store write the least recently used objects to a file in `folder`, of at most `bytes`, when its
+ * memory is full. The store reads them back when they are used. The file has no name, and goes with the
+ * store. A thread of the store's own reads and writes it. Default: a full store refuses further objects.
  */
 farjump_status_t farjump_store_options_set_spill(farjump_store_options_t *options,
                                                  const char *folder,
                                                  uint64_t bytes);
 
 /**
- * Adds an address to the handles, by which other processes reach a target of the store: that of a proxy, or a name of
- * the machine. The addresses of the store's targets are in all handles.
+ * Adds an address to the handles, by which other processes reach a target of the store: that of a proxy, or
+ * a name of the machine. The addresses of the store's targets are in all handles.
  */
 farjump_status_t farjump_store_options_add_address(farjump_store_options_t *options, const char *address);
 
@@ -2281,8 +3075,8 @@ farjump_status_t farjump_store_put(const farjump_store_t *store,
                                    farjump_handle_t **handle);
 
 /**
- * Makes an object of `size` bytes, which `write` writes where they stay: no copy is made. It runs once, with `user`,
- * inside this call, and may use the store. Otherwise it does the same as farjump_store_put().
+ * Makes an object of `size` bytes, which `write` writes where they stay: no copy is made. It runs once, with
+ * `user`, inside this call, and may use the store. Otherwise it does the same as farjump_store_put().
  *
  * FARJUMP_ERROR_ARGUMENT when `write` fails.
  */
@@ -2306,16 +3100,17 @@ farjump_status_t farjump_store_put_file(const farjump_store_t *store,
 /**
  * Gets the bytes of an object of this store, without a copy. farjump_view_release() ends the view.
  *
- * FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY, FARJUMP_ERROR_UNSET; FARJUMP_ERROR_STORE_FULL when a spilled object
- * cannot be read back.
+ * FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY, FARJUMP_ERROR_UNSET; FARJUMP_ERROR_STORE_FULL when a spilled
+ * object cannot be read back.
  */
 farjump_status_t farjump_store_get(const farjump_store_t *store,
                                    const farjump_handle_t *handle,
                                    farjump_view_t **view);
 
 /**
- * Evicts an object: it is gone for all readers that come later, and stays for those that have a view. `was_there`,
- * unless it is NULL, becomes true if the object was there, and false otherwise. Its absence is no error.
+ * Evicts an object: it is gone for all readers that come later, and stays for those that have a view.
+ * `was_there`, unless it is NULL, becomes true if the object was there, and false otherwise. Its absence is
+ * no error.
  *
  * FARJUMP_ERROR_WRONG_KEY.
  */
@@ -2342,8 +3137,8 @@ farjump_status_t farjump_store_reserve(const farjump_store_t *store,
                                        farjump_handle_t **handle);
 
 /**
- * Gives a reserved object contents, a copy of `size` bytes, in place of those that it has. Readers that wait for them
- * wake up (farjump_client_wait()).
+ * Gives a reserved object contents, a copy of `size` bytes, in place of those that it has. Readers that wait
+ * for them wake up (farjump_client_wait()).
  *
  * FARJUMP_ERROR_ARGUMENT for an object that was not reserved; FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY,
  * FARJUMP_ERROR_STORE_FULL.
@@ -2354,8 +3149,8 @@ farjump_status_t farjump_store_set(const farjump_store_t *store,
                                    size_t size);
 
 /**
- * Leases an object: the store evicts it `nanoseconds` from now, in place of an earlier limit. Call this again to renew
- * the lease. FARJUMP_FOREVER removes the limit.
+ * Leases an object: the store evicts it `nanoseconds` from now, in place of an earlier limit. Call this
+ * again to renew the lease. FARJUMP_FOREVER removes the limit.
  *
  * FARJUMP_ERROR_GONE, also when the lease has ended before it was renewed; FARJUMP_ERROR_WRONG_KEY.
  */
@@ -2364,14 +3159,14 @@ farjump_status_t farjump_store_lease(const farjump_store_t *store,
                                      uint64_t nanoseconds);
 
 /**
- * Runs `callback`, with `user`, for each object of the store, the most recently used first. The callback may use the
- * store.
+ * Runs `callback`, with `user`, for each object of the store, the most recently used first. The callback may
+ * use the store.
  */
 farjump_status_t farjump_store_objects(const farjump_store_t *store, farjump_object_fn callback, void *user);
 
 /**
- * Reads the statistics of the store. `size` is `sizeof *stats`: fields beyond it are not written, and fields that the
- * library does not know become 0.
+ * Reads the statistics of the store. `size` is `sizeof *stats`: fields beyond it are not written, and fields
+ * that the library does not know become 0.
  */
 farjump_status_t farjump_store_stats(const farjump_store_t *store, farjump_store_stats_t *stats, size_t size);
 
@@ -2402,25 +3197,25 @@ farjump_status_t farjump_client_options_set_timeout(farjump_client_options_t *op
 farjump_status_t farjump_client_options_set_transport(farjump_client_options_t *options, const char *name);
 
 /**
- * Sets the key that the owner has too, for an owner at `tcp:HOST:PORT`, from a file as `farjump key` makes it. The
- * file is read now.
+ * Sets the key that the owner has too, for an owner at `tcp:HOST:PORT`, from a file as `farjump key` makes
+ * it. The file is read now.
  *
  * FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
  */
 farjump_status_t farjump_client_options_set_key_file(farjump_client_options_t *options, const char *path);
 
 /**
- * Sets whether to map the owner's memory where that is possible: on the same machine, at a `unix:` address. Otherwise
- * all bytes travel in frames. Default: yes.
+ * Sets whether to map the owner's memory where that is possible: on the same machine, at a `unix:` address.
+ * Otherwise all bytes travel in frames. Default: yes.
  */
 farjump_status_t farjump_client_options_set_mapped(farjump_client_options_t *options, bool mapped);
 
 /**
- * Connects to the owner at `address` (`unix:PATH`, `unix:@NAME`, `tcp:HOST:PORT`). `options` may be NULL for the
- * defaults. farjump_client_close() ends it.
+ * Connects to the owner at `address` (`unix:PATH`, `unix:@NAME`, `tcp:HOST:PORT`). `options` may be NULL for
+ * the defaults. farjump_client_close() ends it.
  *
- * FARJUMP_ERROR_CONNECT as farjump_link_connect(); FARJUMP_ERROR_REFUSED when the target there has no store, or this
- * process does not have the right to call.
+ * FARJUMP_ERROR_CONNECT as farjump_link_connect(); FARJUMP_ERROR_REFUSED when the target there has no store,
+ * or this process does not have the right to call.
  */
 farjump_status_t farjump_client_connect(const char *address,
                                         const farjump_client_options_t *options,
@@ -2453,14 +3248,14 @@ const char *farjump_client_address(const farjump_client_t *client);
 uint64_t farjump_client_epoch(const farjump_client_t *client);
 
 /**
- * Returns whether the owner's memory is mapped here, so that views make no copy. If it is not, farjump_last_error()
- * returns the reason. False if `client` is NULL.
+ * Returns whether the owner's memory is mapped here, so that views make no copy. If it is not,
+ * farjump_last_error() returns the reason. False if `client` is NULL.
  */
 bool farjump_client_is_mapped(const farjump_client_t *client);
 
 /**
- * Gets the bytes of an object: in the owner's memory if that is mapped, otherwise a copy. farjump_view_release() ends
- * the view.
+ * Gets the bytes of an object: in the owner's memory if that is mapped, otherwise a copy.
+ * farjump_view_release() ends the view.
  *
  * FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY, FARJUMP_ERROR_UNSET.
  */
@@ -2478,9 +3273,9 @@ farjump_status_t farjump_client_wait(const farjump_client_t *client,
                                      farjump_view_t **view);
 
 /**
- * Makes an object of a copy of `size` bytes at the owner. `type_name` is a name for its type, of at most 255 bytes;
- * NULL for none. The call takes `timeout_ns` nanoseconds at most. farjump_handle_free() ends the handle, and not the
- * object.
+ * Makes an object of a copy of `size` bytes at the owner. `type_name` is a name for its type, of at most 255
+ * bytes; NULL for none. The call takes `timeout_ns` nanoseconds at most. farjump_handle_free() ends the
+ * handle, and not the object.
  *
  * FARJUMP_ERROR_STORE_FULL when the owner has no memory for it.
  */
@@ -2502,8 +3297,8 @@ farjump_status_t farjump_client_reserve(const farjump_client_t *client,
                                         farjump_handle_t **handle);
 
 /**
- * Gives a reserved object contents, a copy of `size` bytes, in place of those that it has. Readers that wait for them
- * wake up. The call takes `timeout_ns` nanoseconds at most.
+ * Gives a reserved object contents, a copy of `size` bytes, in place of those that it has. Readers that wait
+ * for them wake up. The call takes `timeout_ns` nanoseconds at most.
  *
  * FARJUMP_ERROR_ARGUMENT for an object that was not reserved; FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY,
  * FARJUMP_ERROR_STORE_FULL.
@@ -2536,8 +3331,8 @@ farjump_status_t farjump_client_lease(const farjump_client_t *client,
                                       uint64_t nanoseconds);
 
 /**
- * Adds `difference` to the object's count of references, which begins at 0. `count`, unless it is NULL, becomes the
- * new count. The owner evicts the object when the count comes to 0.
+ * Adds `difference` to the object's count of references, which begins at 0. `count`, unless it is NULL,
+ * becomes the new count. The owner evicts the object when the count comes to 0.
  *
  * FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY.
  */
@@ -2563,10 +3358,10 @@ farjump_status_t farjump_client_call(const farjump_client_t *client,
                                      farjump_bytes_t *reply);
 
 /**
- * Makes an object of another one at its owner: runs the function of `library` on it, which makes the new one by
- * farjump_new_object() of farjump_ifunc.h, and replies nothing itself. No bytes of either object travel. The call
- * takes as long as a request may (farjump_client_options_set_timeout()). farjump_handle_free() ends the handle, and
- * not the object.
+ * Makes an object of another one at its owner: runs the function of `library` on it, which makes the new one
+ * by farjump_new_object() of farjump_ifunc.h, and replies nothing itself. No bytes of either object travel.
+ * The call takes as long as a request may (farjump_client_options_set_timeout()). farjump_handle_free() ends
+ * the handle, and not the object.
  *
  * Fails as farjump_client_call(); FARJUMP_ERROR_TRANSPORT when the function has not made one object.
  */
@@ -2579,11 +3374,11 @@ farjump_status_t farjump_client_derive(const farjump_client_t *client,
 
 /**
  * Starts a call like that of farjump_client_call(), and returns before the function has run.
- * farjump_object_call_poll() or farjump_object_call_wait() takes the outcome. farjump_object_call_free() ends the
- * call.
+ * farjump_object_call_poll() or farjump_object_call_wait() takes the outcome. farjump_object_call_free()
+ * ends the call.
  *
- * Fails as farjump_client_call(); FARJUMP_ERROR_TOO_MANY when 32,768 calls of the client are pending. Nothing was sent
- * then.
+ * Fails as farjump_client_call(); FARJUMP_ERROR_TOO_MANY when 32,768 calls of the client are pending.
+ * Nothing was sent then.
  */
 farjump_status_t farjump_client_start_call(const farjump_client_t *client,
                                            const farjump_library_t *library,
@@ -2593,17 +3388,17 @@ farjump_status_t farjump_client_start_call(const farjump_client_t *client,
                                            farjump_object_call_t **call);
 
 /**
- * Polls once, without waiting: FARJUMP_NOT_YET if the outcome has not come; `reply` is unchanged then. Otherwise it
- * does the same as farjump_object_call_wait().
+ * Polls once, without waiting: FARJUMP_NOT_YET if the outcome has not come; `reply` is unchanged then.
+ * Otherwise it does the same as farjump_object_call_wait().
  */
 farjump_status_t farjump_object_call_poll(farjump_object_call_t *call, farjump_bytes_t *reply);
 
 /**
- * Waits for the outcome, `timeout_ns` nanoseconds at most. `reply` receives the function's reply, and may be NULL if
- * it is not needed. There is no other outcome afterwards.
+ * Waits for the outcome, `timeout_ns` nanoseconds at most. `reply` receives the function's reply, and may be
+ * NULL if it is not needed. There is no other outcome afterwards.
  *
- * Fails as farjump_client_call(); FARJUMP_ERROR_TIMEOUT when the time limit passed (the call is then cancelled), and
- * FARJUMP_ERROR_NO_CALL when the outcome was taken before, or the call was cancelled.
+ * Fails as farjump_client_call(); FARJUMP_ERROR_TIMEOUT when the time limit passed (the call is then
+ * cancelled), and FARJUMP_ERROR_NO_CALL when the outcome was taken before, or the call was cancelled.
  */
 farjump_status_t farjump_object_call_wait(farjump_object_call_t *call,
                                           uint64_t timeout_ns,
@@ -2623,20 +3418,21 @@ farjump_status_t farjump_object_call_cancel(farjump_object_call_t *call);
 farjump_status_t farjump_object_call_free(farjump_object_call_t **call);
 
 /**
- * Returns the descriptor that becomes readable on an event while the client is armed: the outcome of a started call,
- * or the owner's end. The first call creates it. It stays the same, and ends with the client and its calls. It belongs
- * to the library: watch it, and neither read nor close it. -1 if `client` cannot be used, or the system has no
- * descriptor left.
+ * Returns the descriptor that becomes readable on an event while the client is armed: the outcome of a
+ * started call, or the owner's end. The first call creates it. It stays the same, and ends with the client
+ * and its calls. It belongs to the library: watch it, and neither read nor close it. -1 if `client` cannot
+ * be used, or the system has no descriptor left.
  */
 int farjump_client_fd(const farjump_client_t *client);
 
 /**
- * Prepares to sleep in an event loop of the caller's until farjump_client_fd() becomes readable. `longest_ns` becomes
- * the longest time to sleep, in nanoseconds. It becomes 0 if an event has come since the last time: poll the started
- * calls then (farjump_object_call_poll()). farjump_client_disarm() follows in any case.
+ * Prepares to sleep in an event loop of the caller's until farjump_client_fd() becomes readable.
+ * `longest_ns` becomes the longest time to sleep, in nanoseconds. It becomes 0 if an event has come since
+ * the last time: poll the started calls then (farjump_object_call_poll()). farjump_client_disarm() follows
+ * in any case.
  *
- * A call by which another thread waits with the same client may take the event: the sleep then lasts its longest time,
- * which is a second at most. Give an event loop a client of its own.
+ * A call by which another thread waits with the same client may take the event: the sleep then lasts its
+ * longest time, which is a second at most. Give an event loop a client of its own.
  *
  * FARJUMP_ERROR_PEER_GONE when the owner is gone. Outcomes that came before can still be taken.
  */
@@ -2648,13 +3444,13 @@ farjump_status_t farjump_client_arm(const farjump_client_t *client, uint64_t *lo
 farjump_status_t farjump_client_disarm(const farjump_client_t *client);
 
 /**
- * Calls the function of `library` on `count` objects of this owner: farjump_client_call() for each, with many calls
- * under way at once. It returns when all calls have an outcome, each within the time of a request
- * (farjump_client_options_set_timeout()). A call that fails does not affect the others. farjump_outcomes_free() ends
- * the outcomes. farjump_resolver_map() takes handles of several owners.
+ * Calls the function of `library` on `count` objects of this owner: farjump_client_call() for each, with
+ * many calls under way at once. It returns when all calls have an outcome, each within the time of a request
+ * (farjump_client_options_set_timeout()). A call that fails does not affect the others.
+ * farjump_outcomes_free() ends the outcomes. farjump_resolver_map() takes handles of several owners.
  *
- * FARJUMP_OK also when calls failed: farjump_outcomes_get() has the status of each. FARJUMP_ERROR_ARGUMENT when a
- * handle is NULL; nothing was sent then.
+ * FARJUMP_OK also when calls failed: farjump_outcomes_get() has the status of each. FARJUMP_ERROR_ARGUMENT
+ * when a handle is NULL; nothing was sent then.
  */
 farjump_status_t farjump_client_map(const farjump_client_t *client,
                                     const farjump_library_t *library,
@@ -2671,8 +3467,9 @@ size_t farjump_outcomes_count(const farjump_outcomes_t *outcomes);
 
 /**
  * Returns the status that farjump_client_call() would have returned for the call with this index, and sets
- * farjump_last_error() and farjump_last_cause() in the same way. `reply` becomes the function's reply and `size` its
- * number of bytes; either may be NULL if it is not needed. The bytes belong to the outcomes, and end with them.
+ * farjump_last_error() and farjump_last_cause() in the same way. `reply` becomes the function's reply and
+ * `size` its number of bytes; either may be NULL if it is not needed. The bytes belong to the outcomes, and
+ * end with them.
  *
  * Fails as farjump_client_call(); FARJUMP_ERROR_ARGUMENT also for an index without an outcome.
  */
@@ -2698,8 +3495,8 @@ farjump_status_t farjump_resolver_new(farjump_resolver_t **resolver);
 farjump_status_t farjump_resolver_free(farjump_resolver_t **resolver);
 
 /**
- * Sets the key for an owner at `address`, `tcp:HOST:PORT` as its handles have it, from a file as `farjump key` makes
- * it. The file is read now.
+ * Sets the key for an owner at `address`, `tcp:HOST:PORT` as its handles have it, from a file as `farjump
+ * key` makes it. The file is read now.
  *
  * FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
  */
@@ -2708,11 +3505,11 @@ farjump_status_t farjump_resolver_set_key_file(const farjump_resolver_t *resolve
                                                const char *path);
 
 /**
- * Gives the client of a handle's owner: one that is connected, or a new one at the first of the handle's addresses
- * that can be reached. farjump_client_close() ends it; the resolver keeps its own.
+ * Gives the client of a handle's owner: one that is connected, or a new one at the first of the handle's
+ * addresses that can be reached. farjump_client_close() ends it; the resolver keeps its own.
  *
- * FARJUMP_ERROR_CONNECT when none of the addresses reaches the owner, FARJUMP_ERROR_GONE when the owner has restarted
- * since.
+ * FARJUMP_ERROR_CONNECT when none of the addresses reaches the owner, FARJUMP_ERROR_GONE when the owner has
+ * restarted since.
  */
 farjump_status_t farjump_resolver_client(const farjump_resolver_t *resolver,
                                          const farjump_handle_t *handle,
@@ -2728,8 +3525,9 @@ farjump_status_t farjump_resolver_get(const farjump_resolver_t *resolver,
                                       farjump_view_t **view);
 
 /**
- * Does the same as farjump_client_map(), for handles of any owners: each call goes to the owner of its object. Each
- * call has 30 seconds. An owner that cannot be reached fails the calls at its objects, and no others.
+ * Does the same as farjump_client_map(), for handles of any owners: each call goes to the owner of its
+ * object. Each call has 30 seconds. An owner that cannot be reached fails the calls at its objects, and no
+ * others.
  *
  * Fails as farjump_client_map(); each call also as farjump_resolver_client().
  */
@@ -2752,9 +3550,10 @@ farjump_status_t farjump_placement_new(farjump_placement_t **placement);
 farjump_status_t farjump_placement_free(farjump_placement_t **placement);
 
 /**
- * Sets the way to the owner at `address`: the time of a message without bytes from one process to the other, in
- * nanoseconds, and the bandwidth. It also drops the times learnt of functions there. Without this,
- * farjump_client_call_auto() measures the way at the first call, by some small objects that it puts and evicts.
+ * Sets the way to the owner at `address`: the time of a message without bytes from one process to the other,
+ * in nanoseconds, and the bandwidth. It also drops the times learnt of functions there. Without this,
+ * farjump_client_call_auto() measures the way at the first call, by some small objects that it puts and
+ * evicts.
  *
  * FARJUMP_ERROR_ARGUMENT for a bandwidth of 0.
  */
@@ -2764,17 +3563,17 @@ farjump_status_t farjump_placement_set_wire(farjump_placement_t *placement,
                                             uint64_t bytes_per_second);
 
 /**
- * Runs the function of `library` on an object at the place where `placement` expects it to take less time: at the
- * owner, as farjump_client_call() does, or in this process, on the object's bytes. `placement` decides by the lengths
- * of the object and the arguments, the way to the owner, and the times of earlier calls at either place. These rise
- * with the load there. Now and then it tries a place of which little is known. The call takes as long as requests may
- * (farjump_client_options_set_timeout()).
+ * Runs the function of `library` on an object at the place where `placement` expects it to take less time:
+ * at the owner, as farjump_client_call() does, or in this process, on the object's bytes. `placement`
+ * decides by the lengths of the object and the arguments, the way to the owner, and the times of earlier
+ * calls at either place. These rise with the load there. Now and then it tries a place of which little is
+ * known. The call takes as long as requests may (farjump_client_options_set_timeout()).
  *
- * The function may run in this process: call only functions that you trust with it. `reply` receives the reply.
- * `choice` becomes the choice, and `choice_size` is `sizeof *choice`: fields beyond it are not written, and fields
- * that the library does not know become 0. `why` receives a sentence with the place where the function ran, and the
- * reason. Each of the three may be NULL if it is not needed. After a failure `choice` is 0 in all fields and `why`
- * unchanged.
+ * The function may run in this process: call only functions that you trust with it. `reply` receives the
+ * reply. `choice` becomes the choice, and `choice_size` is `sizeof *choice`: fields beyond it are not
+ * written, and fields that the library does not know become 0. `why` receives a sentence with the place
+ * where the function ran, and the reason. Each of the three may be NULL if it is not needed. After a failure
+ * `choice` is 0 in all fields and `why` unchanged.
  *
  * Fails as farjump_client_call() and farjump_client_get().
  */
@@ -2810,10 +3609,11 @@ farjump_status_t farjump_client_own(const farjump_client_t *client,
 const farjump_handle_t *farjump_owned_handle(const farjump_owned_t *owned);
 
 /**
- * Evicts the object, and sets the variable to NULL. Does nothing if it is NULL already: `was_there` becomes false
- * then. `was_there`, unless it is NULL, becomes true if the object was there.
+ * Evicts the object, and sets the variable to NULL. Does nothing if it is NULL already: `was_there` becomes
+ * false then. `was_there`, unless it is NULL, becomes true if the object was there.
  *
- * Fails as farjump_client_evict(). The variable is NULL also after a failure, and the object may be there still.
+ * Fails as farjump_client_evict(). The variable is NULL also after a failure, and the object may be there
+ * still.
  */
 farjump_status_t farjump_owned_release(farjump_owned_t **owned, bool *was_there);
 
@@ -2841,8 +3641,8 @@ farjump_status_t farjump_client_retain(const farjump_client_t *client,
                                        farjump_counted_t **reference);
 
 /**
- * Takes over a reference that another process has given away by farjump_counted_send(), with the handle that it sent.
- * The count does not change, and no request goes to the store. For an object of this store.
+ * Takes over a reference that another process has given away by farjump_counted_send(), with the handle that
+ * it sent. The count does not change, and no request goes to the store. For an object of this store.
  */
 farjump_status_t farjump_store_receive(const farjump_store_t *store,
                                        const farjump_handle_t *handle,
@@ -2868,18 +3668,18 @@ farjump_status_t farjump_counted_retain(const farjump_counted_t *reference, farj
 const farjump_handle_t *farjump_counted_handle(const farjump_counted_t *reference);
 
 /**
- * Releases the reference, and sets the variable to NULL. Does nothing if it is NULL already. `left`, unless it is
- * NULL, becomes the number of references that are left. The object is evicted with the last one.
+ * Releases the reference, and sets the variable to NULL. Does nothing if it is NULL already. `left`, unless
+ * it is NULL, becomes the number of references that are left. The object is evicted with the last one.
  *
- * FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY. The variable is NULL also after a failure, and the reference may be
- * counted still.
+ * FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY. The variable is NULL also after a failure, and the reference
+ * may be counted still.
  */
 farjump_status_t farjump_counted_release(farjump_counted_t **reference, uint64_t *left);
 
 /**
- * Gives the reference away, and sets the variable to NULL: it stays counted until another process that has the handle
- * has taken it over (farjump_client_receive()) and released it. `handle` becomes the handle, to be sent
- * (farjump_handle_to_bytes()); farjump_handle_free() ends that handle.
+ * Gives the reference away, and sets the variable to NULL: it stays counted until another process that has
+ * the handle has taken it over (farjump_client_receive()) and released it. `handle` becomes the handle, to
+ * be sent (farjump_handle_to_bytes()); farjump_handle_free() ends that handle.
  *
  * FARJUMP_ERROR_ARGUMENT when the variable is NULL already.
  */
@@ -2907,21 +3707,21 @@ farjump_status_t farjump_publisher_options_new(farjump_publisher_options_t **opt
 farjump_status_t farjump_publisher_options_free(farjump_publisher_options_t **options);
 
 /**
- * Sets the maximum of entries of the topic that some subscriber has not passed yet: 1 to 65,536. The first publisher
- * of a topic decides: the owner refuses a later one that requests another capacity. Default: 64.
+ * Sets the maximum of entries of the topic that some subscriber has not passed yet: 1 to 65,536. The first
+ * publisher of a topic decides: the owner refuses a later one that requests another capacity. Default: 64.
  */
 farjump_status_t farjump_publisher_options_set_capacity(farjump_publisher_options_t *options,
                                                         uint32_t entries);
 
 /**
- * Sets the number of latest entries that stay for late subscribers, though all others have passed them. The first
- * publisher of a topic decides. Default: none.
+ * Sets the number of latest entries that stay for late subscribers, though all others have passed them. The
+ * first publisher of a topic decides. Default: none.
  */
 farjump_status_t farjump_publisher_options_set_keep(farjump_publisher_options_t *options, uint32_t entries);
 
 /**
- * Sets the number of subscribers for which the topic waits. Until that many have come, entries leave the topic only by
- * FARJUMP_OVERFLOW_DROP_OLDEST. The first publisher of a topic decides. Default: 1.
+ * Sets the number of subscribers for which the topic waits. Until that many have come, entries leave the
+ * topic only by FARJUMP_OVERFLOW_DROP_OLDEST. The first publisher of a topic decides. Default: 1.
  */
 farjump_status_t farjump_publisher_options_set_await_subscribers(farjump_publisher_options_t *options,
                                                                  uint32_t count);
@@ -2935,8 +3735,8 @@ farjump_status_t farjump_publisher_options_set_overflow(farjump_publisher_option
  * Opens a topic of this store to publish in it. The topic is made if it is not there. Its name has 1 to 255
  * bytes. `options` may be NULL for the defaults. farjump_publisher_close() ends it.
  *
- * FARJUMP_ERROR_ARGUMENT for an impossible name or capacity, or a capacity that is not the first publisher's;
- * FARJUMP_ERROR_TOO_MANY when the store has 1,024 topics, or the topic 1,024 publishers;
+ * FARJUMP_ERROR_ARGUMENT for an impossible name or capacity, or a capacity that is not the first
+ * publisher's; FARJUMP_ERROR_TOO_MANY when the store has 1,024 topics, or the topic 1,024 publishers;
  * FARJUMP_ERROR_STORE_FULL.
  */
 farjump_status_t farjump_store_publisher(const farjump_store_t *store,
@@ -2953,8 +3753,8 @@ farjump_status_t farjump_client_publisher(const farjump_client_t *client,
                                           farjump_publisher_t **publisher);
 
 /**
- * Ends it, and sets the variable to NULL. Does nothing if it is NULL already. Without farjump_publisher_finish()
- * before, subscribers get FARJUMP_ERROR_PUBLISHER_GONE, as when the process ends.
+ * Ends it, and sets the variable to NULL. Does nothing if it is NULL already. Without
+ * farjump_publisher_finish() before, subscribers get FARJUMP_ERROR_PUBLISHER_GONE, as when the process ends.
  */
 farjump_status_t farjump_publisher_close(farjump_publisher_t **publisher);
 
@@ -2964,19 +3764,19 @@ farjump_status_t farjump_publisher_close(farjump_publisher_t **publisher);
 const char *farjump_publisher_topic(const farjump_publisher_t *publisher);
 
 /**
- * Returns the number of the publisher, which no other publisher of the store has (farjump_item_publisher()). 0 if
- * `publisher` is NULL.
+ * Returns the number of the publisher, which no other publisher of the store has (farjump_item_publisher()).
+ * 0 if `publisher` is NULL.
  */
 uint64_t farjump_publisher_number(const farjump_publisher_t *publisher);
 
 /**
- * Publishes a handle, of an object of any store. The object stays as it is: its maker evicts it. At a full topic it
- * acts as farjump_publisher_options_set_overflow() chose, and waits `timeout_ns` nanoseconds at most. `number`, unless
- * it is NULL, becomes the entry's number in the topic. The handle is copied.
+ * Publishes a handle, of an object of any store. The object stays as it is: its maker evicts it. At a full
+ * topic it acts as farjump_publisher_options_set_overflow() chose, and waits `timeout_ns` nanoseconds at
+ * most. `number`, unless it is NULL, becomes the entry's number in the topic. The handle is copied.
  *
  * FARJUMP_ERROR_TOPIC_FULL when the topic stays full; nothing is published then. FARJUMP_ERROR_GONE,
- * FARJUMP_ERROR_WRONG_KEY for an object of the topic's store; FARJUMP_ERROR_TOO_LARGE for a handle of more than 1,024
- * bytes; FARJUMP_ERROR_ARGUMENT after farjump_publisher_finish(). After FARJUMP_ERROR_TIMEOUT and
+ * FARJUMP_ERROR_WRONG_KEY for an object of the topic's store; FARJUMP_ERROR_TOO_LARGE for a handle of more
+ * than 1,024 bytes; FARJUMP_ERROR_ARGUMENT after farjump_publisher_finish(). After FARJUMP_ERROR_TIMEOUT and
  * FARJUMP_ERROR_PEER_GONE it may have been published.
  */
 farjump_status_t farjump_publisher_publish(farjump_publisher_t *publisher,
@@ -2985,10 +3785,11 @@ farjump_status_t farjump_publisher_publish(farjump_publisher_t *publisher,
                                            uint64_t *number);
 
 /**
- * Publishes as farjump_publisher_publish() does, and the topic owns the object. The store evicts the object when all
- * subscribers have received it and released their items.
+ * Publishes as farjump_publisher_publish() does, and the topic owns the object. The store evicts the object
+ * when all subscribers have received it and released their items.
  *
- * Fails as farjump_publisher_publish(); FARJUMP_ERROR_ARGUMENT for an object of another store than the topic's.
+ * Fails as farjump_publisher_publish(); FARJUMP_ERROR_ARGUMENT for an object of another store than the
+ * topic's.
  */
 farjump_status_t farjump_publisher_give(farjump_publisher_t *publisher,
                                         const farjump_handle_t *handle,
@@ -2999,7 +3800,8 @@ farjump_status_t farjump_publisher_give(farjump_publisher_t *publisher,
  * Makes an object of a copy of `size` bytes at the topic's store, and publishes it: the topic owns it, as by
  * farjump_publisher_give(). `type_name` is a name for its type, of at most 255 bytes; NULL for none.
  *
- * Fails as farjump_publisher_publish(), and with FARJUMP_ERROR_STORE_FULL. After a failure there is no such object.
+ * Fails as farjump_publisher_publish(), and with FARJUMP_ERROR_STORE_FULL. After a failure there is no such
+ * object.
  */
 farjump_status_t farjump_publisher_publish_bytes(farjump_publisher_t *publisher,
                                                  const char *type_name,
@@ -3009,15 +3811,16 @@ farjump_status_t farjump_publisher_publish_bytes(farjump_publisher_t *publisher,
                                                  uint64_t *number);
 
 /**
- * Announces that no more entries of this publisher follow. When all publishers have finished, the stream ends for a
- * subscriber that has received all entries. Finishing again does nothing. farjump_publisher_close() follows. The call
- * takes `timeout_ns` nanoseconds at most.
+ * Announces that no more entries of this publisher follow. When all publishers have finished, the stream
+ * ends for a subscriber that has received all entries. Finishing again does nothing.
+ * farjump_publisher_close() follows. The call takes `timeout_ns` nanoseconds at most.
  */
 farjump_status_t farjump_publisher_finish(farjump_publisher_t *publisher, uint64_t timeout_ns);
 
 /**
- * Discards a topic of this store that has neither publishers nor subscribers, and evicts the objects that it owns: for
- * a topic whose entries no subscriber takes. `was_there`, unless it is NULL, becomes true if there was such a topic.
+ * Discards a topic of this store that has neither publishers nor subscribers, and evicts the objects that it
+ * owns: for a topic whose entries no subscriber takes. `was_there`, unless it is NULL, becomes true if there
+ * was such a topic.
  *
  * FARJUMP_ERROR_BUSY for a topic that has publishers or subscribers.
  */
@@ -3043,15 +3846,15 @@ farjump_status_t farjump_subscriber_options_new(farjump_subscriber_options_t **o
 farjump_status_t farjump_subscriber_options_free(farjump_subscriber_options_t **options);
 
 /**
- * Sets whether the subscriber begins with the next entry that is published. Default: no, it begins with the oldest in
- * the topic.
+ * Sets whether the subscriber begins with the next entry that is published. Default: no, it begins with the
+ * oldest in the topic.
  */
 farjump_status_t farjump_subscriber_options_set_from_now(farjump_subscriber_options_t *options,
                                                          bool from_now);
 
 /**
- * Sets the number of publishers that must have opened the topic before the stream can end. With 0, the stream ends
- * whenever no publisher is open and the subscriber has received all entries. Default: 1.
+ * Sets the number of publishers that must have opened the topic before the stream can end. With 0, the
+ * stream ends whenever no publisher is open and the subscriber has received all entries. Default: 1.
  */
 farjump_status_t farjump_subscriber_options_set_publishers(farjump_subscriber_options_t *options,
                                                            uint32_t count);
@@ -3077,21 +3880,22 @@ farjump_status_t farjump_client_subscribe(const farjump_client_t *client,
                                           farjump_subscriber_t **subscriber);
 
 /**
- * Ends it, and sets the variable to NULL. Does nothing if it is NULL already. The subscriber no longer delays
- * publishers. Its items stay.
+ * Ends it, and sets the variable to NULL. Does nothing if it is NULL already. The subscriber no longer
+ * delays publishers. Its items stay.
  */
 farjump_status_t farjump_subscriber_close(farjump_subscriber_t **subscriber);
 
 /**
- * Waits for the next entry, `timeout_ns` nanoseconds at most; with 0 an entry that is there comes. The reply of an
- * owner elsewhere may take up to a second more. farjump_item_release() ends the item.
+ * Waits for the next entry, `timeout_ns` nanoseconds at most; with 0 an entry that is there comes. The reply
+ * of an owner elsewhere may take up to a second more. farjump_item_release() ends the item.
  *
- * FARJUMP_NOT_YET when no entry came in time. FARJUMP_STREAM_END when all publishers have finished and the subscriber
- * has received all entries; publishers that come later continue the stream. FARJUMP_ERROR_PUBLISHER_GONE once for each
- * publisher that ended without finishing, after its entries: other publishers continue, and so does the next call.
- * FARJUMP_ERROR_TOO_MANY when the subscriber holds more items of owned objects than the topic has entries: release
- * some. FARJUMP_ERROR_TIMEOUT, FARJUMP_ERROR_PEER_GONE. After any other error than FARJUMP_ERROR_PUBLISHER_GONE the
- * same entry comes again.
+ * FARJUMP_NOT_YET when no entry came in time. FARJUMP_STREAM_END when all publishers have finished and the
+ * subscriber has received all entries; publishers that come later continue the stream.
+ * FARJUMP_ERROR_PUBLISHER_GONE once for each publisher that ended without finishing, after its entries:
+ * other publishers continue, and so does the next call. FARJUMP_ERROR_TOO_MANY when the subscriber holds
+ * more items of owned objects than the topic has entries: release some. FARJUMP_ERROR_TIMEOUT,
+ * FARJUMP_ERROR_PEER_GONE. After any other error than FARJUMP_ERROR_PUBLISHER_GONE the same entry comes
+ * again.
  */
 farjump_status_t farjump_subscriber_next(farjump_subscriber_t *subscriber,
                                          uint64_t timeout_ns,
@@ -3109,8 +3913,8 @@ const char *farjump_subscriber_topic(const farjump_subscriber_t *subscriber);
 uint64_t farjump_subscriber_lost(const farjump_subscriber_t *subscriber);
 
 /**
- * Returns the number of the publisher that the last FARJUMP_ERROR_PUBLISHER_GONE was about. `published`, unless it is
- * NULL, becomes the number of its entries. 0 if there was none, or `subscriber` is NULL.
+ * Returns the number of the publisher that the last FARJUMP_ERROR_PUBLISHER_GONE was about. `published`,
+ * unless it is NULL, becomes the number of its entries. 0 if there was none, or `subscriber` is NULL.
  */
 uint64_t farjump_subscriber_gone(const farjump_subscriber_t *subscriber, uint64_t *published);
 
@@ -3130,14 +3934,14 @@ uint64_t farjump_item_number(const farjump_item_t *item);
 uint64_t farjump_item_publisher(const farjump_item_t *item);
 
 /**
- * Returns the number of entries that the topic dropped between the item before and this one, because the subscriber
- * was too slow. 0 if `item` is NULL.
+ * Returns the number of entries that the topic dropped between the item before and this one, because the
+ * subscriber was too slow. 0 if `item` is NULL.
  */
 uint64_t farjump_item_lost(const farjump_item_t *item);
 
 /**
- * Returns whether the topic owns the object (farjump_publisher_give(), farjump_publisher_publish_bytes()). False if
- * `item` is NULL.
+ * Returns whether the topic owns the object (farjump_publisher_give(), farjump_publisher_publish_bytes()).
+ * False if `item` is NULL.
  */
 bool farjump_item_is_owned(const farjump_item_t *item);
 
@@ -3161,14 +3965,14 @@ farjump_status_t farjump_admin_new(const char *address, farjump_admin_t **admin)
 farjump_status_t farjump_admin_free(farjump_admin_t **admin);
 
 /**
- * Sets the limit for each request, in nanoseconds. A target responds when the function that it is running has
- * returned. Default: 10 seconds. No other thread may be sending a request.
+ * Sets the limit for each request, in nanoseconds. A target responds when the function that it is running
+ * has returned. Default: 10 seconds. No other thread may be sending a request.
  */
 farjump_status_t farjump_admin_set_timeout(farjump_admin_t *admin, uint64_t nanoseconds);
 
 /**
- * Sets the key that the target has too, for a target at `tcp:HOST:PORT`, from a file as `farjump key` makes it. The
- * file is read now. No other thread may be sending a request.
+ * Sets the key that the target has too, for a target at `tcp:HOST:PORT`, from a file as `farjump key` makes
+ * it. The file is read now. No other thread may be sending a request.
  *
  * FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
  */
@@ -3180,19 +3984,17 @@ farjump_status_t farjump_admin_set_key_file(farjump_admin_t *admin, const char *
 farjump_status_t farjump_admin_images(const farjump_admin_t *admin, farjump_image_fn callback, void *user);
 
 /**
- * Runs `callback`, with `user`, for each object in the target's store of objects, the most recently used first: 65,536
- * at most.
+ * Runs `callback`, with `user`, for each object in the target's store of objects, the most recently used
+ * first: 65,536 at most.
  *
  * FARJUMP_ERROR_CONNECT also when the target has no such store.
  */
-farjump_status_t farjump_admin_objects(const farjump_admin_t *admin,
-                                       farjump_object_fn callback,
-                                       void *user);
+farjump_status_t farjump_admin_objects(const farjump_admin_t *admin, farjump_object_fn callback, void *user);
 
 /**
- * Drops code from the target's store, with its statics. `dropped`, unless it is NULL, becomes the number of images
- * dropped. Calls under way are not lost: the target requests the code from a source that calls it again. The target
- * keeps its own functions. Absence of such code is no error.
+ * Drops code from the target's store, with its statics. `dropped`, unless it is NULL, becomes the number of
+ * images dropped. Calls under way are not lost: the target requests the code from a source that calls it
+ * again. The target keeps its own functions. Absence of such code is no error.
  */
 farjump_status_t farjump_admin_drop(const farjump_admin_t *admin,
                                     const farjump_code_id_t *id,
@@ -3212,17 +4014,18 @@ farjump_status_t farjump_admin_stats(const farjump_admin_t *admin,
 
 /**
  * Sets whether processes that may connect may also have targets load libraries while they run
- * (farjump_admin_export_library(), `farjump export`). Symbols of these libraries take precedence over all other
- * exports. Default: no. A process restricted to the code that farjump_target_options_allow_code() lists could run any
- * code by this. It is the short form of adding FARJUMP_RIGHT_EXPORT to farjump_target_options_set_rights().
+ * (farjump_admin_export_library(), `farjump export`). Symbols of these libraries take precedence over all
+ * other exports. Default: no. A process restricted to the code that farjump_target_options_allow_code()
+ * lists could run any code by this. It is the short form of adding FARJUMP_RIGHT_EXPORT to
+ * farjump_target_options_set_rights().
  */
 farjump_status_t farjump_target_options_set_allow_export(farjump_target_options_t *options, bool allowed);
 
 /**
- * Offers a function as `name` from now on. It takes precedence over all earlier exports of that name (interposing).
- * Code linked before keeps its addresses, also for sources that connect later; farjump_target_drop_code() has it
- * linked again. The function must be valid until the target is closed. Names that begin with `farjump_` are reserved
- * for services.
+ * Offers a function as `name` from now on. It takes precedence over all earlier exports of that name
+ * (interposing). Code linked before keeps its addresses, also for sources that connect later;
+ * farjump_target_drop_code() has it linked again. The function must be valid until the target is closed.
+ * Names that begin with `farjump_` are reserved for services.
  */
 farjump_status_t farjump_target_export_function(farjump_target_t *target,
                                                 const char *name,
@@ -3234,19 +4037,21 @@ farjump_status_t farjump_target_export_function(farjump_target_t *target,
 farjump_status_t farjump_target_export_data(farjump_target_t *target, const char *name, const void *data);
 
 /**
- * Does the same as farjump_target_export_function(), for every symbol that a shared library itself defines, by path or
- * soname. The library is loaded now, which runs its constructors, and stays until the process ends.
+ * Does the same as farjump_target_export_function(), for every symbol that a shared library itself defines,
+ * by path or soname. The library is loaded now, which runs its constructors, and stays until the process
+ * ends.
  *
  * FARJUMP_ERROR_LIBRARY when it cannot be loaded; nothing has changed then.
  */
 farjump_status_t farjump_target_export_library(farjump_target_t *target, const char *path);
 
 /**
- * Has the target load the shared library at `path`, whose bytes travel. The target offers its symbols before all
- * earlier exports, as farjump_target_export_library() does. The libraries that it depends on must exist at the target.
+ * Has the target load the shared library at `path`, whose bytes travel. The target offers its symbols before
+ * all earlier exports, as farjump_target_export_library() does. The libraries that it depends on must exist
+ * at the target.
  *
- * FARJUMP_ERROR_CONNECT also when the target does not allow it (farjump_target_options_set_allow_export()), or cannot
- * load it; FARJUMP_ERROR_LIBRARY when the file cannot be read.
+ * FARJUMP_ERROR_CONNECT also when the target does not allow it (farjump_target_options_set_allow_export()),
+ * or cannot load it; FARJUMP_ERROR_LIBRARY when the file cannot be read.
  */
 farjump_status_t farjump_admin_export_library(const farjump_admin_t *admin, const char *path);
 

@@ -58,8 +58,8 @@ pub unsafe extern "C" fn farjump_bytes_free(bytes: *mut *mut farjump_bytes_t) ->
     })
 }
 
-/// Returns the content, without alignment, valid until the object is filled again or freed. A zero byte that does not
-/// count follows the content, so that it can be used as a text. An empty text for NULL.
+/// Returns the content, without alignment, valid until the object is filled again or freed. A zero byte that
+/// does not count follows the content, so that it can be used as a text. An empty text for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_bytes_data(bytes: *const farjump_bytes_t) -> *const c_void {
     value(c"".as_ptr().cast(), || {

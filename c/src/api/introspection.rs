@@ -114,8 +114,8 @@ pub unsafe extern "C" fn farjump_transports(
     })
 }
 
-/// Returns the version of the running library: the sum of 10000 times the first number, 100 times the second, and the
-/// third. FARJUMP_VERSION is the version of the header. Any thread may call this.
+/// Returns the version of the running library: the sum of 10000 times the first number, 100 times the second,
+/// and the third. FARJUMP_VERSION is the version of the header. Any thread may call this.
 #[unsafe(no_mangle)]
 pub extern "C" fn farjump_version() -> c_int {
     VERSION

@@ -42,11 +42,11 @@ pub struct farjump_code_id_t {
     pub bytes: [u8; 16],
 }
 
-/// Opens the ifunc library at `path`, as `farjump build` makes it. A path without a slash is a file of the current
-/// directory. The file is read, and none of its code runs: payloads are the arguments as they are (FARJUMP_COPY_ARGS).
-/// A library with payload routines of its own has to be loaded, by farjump_library_load(). If it was only opened, calls
-/// of its function fail with FARJUMP_ERROR_LIBRARY. farjump_library_close() ends it; links and targets that use it keep
-/// the parts that they need.
+/// Opens the ifunc library at `path`, as `farjump build` makes it. A path without a slash is a file of the
+/// current directory. The file is read, and none of its code runs: payloads are the arguments as they are
+/// (FARJUMP_COPY_ARGS). A library with payload routines of its own has to be loaded, by
+/// farjump_library_load(). If it was only opened, calls of its function fail with FARJUMP_ERROR_LIBRARY.
+/// farjump_library_close() ends it; links and targets that use it keep the parts that they need.
 ///
 /// FARJUMP_ERROR_LIBRARY for a file that does not exist, cannot be read, or is no such library.
 #[unsafe(no_mangle)]
@@ -62,8 +62,9 @@ pub unsafe extern "C" fn farjump_library_open(
     })
 }
 
-/// Loads the ifunc library at `path` into this process, as dlopen() does: its constructors run now, and its payload
-/// routines with each call, so load only libraries you trust. Otherwise it does the same as farjump_library_open().
+/// Loads the ifunc library at `path` into this process, as dlopen() does: its constructors run now, and its
+/// payload routines with each call, so load only libraries you trust. Otherwise it does the same as
+/// farjump_library_open().
 ///
 /// FARJUMP_ERROR_LIBRARY for a file that does not exist, cannot be loaded, or is no such library.
 #[unsafe(no_mangle)]
@@ -80,10 +81,10 @@ pub unsafe extern "C" fn farjump_library_load(
     })
 }
 
-/// Opens a library in memory, `size` bytes at `bytes`, which are copied. They are the contents of a library's file, or
-/// an image (farjump_library_image()), whose payloads are the arguments. They are checked as a file is, and none of
-/// their code runs. `name` is the NAME of the function: an image needs one; of a library it may be NULL.
-/// farjump_library_path() is `<memory>`. Otherwise it does the same as farjump_library_open().
+/// Opens a library in memory, `size` bytes at `bytes`, which are copied. They are the contents of a library's
+/// file, or an image (farjump_library_image()), whose payloads are the arguments. They are checked as a file
+/// is, and none of their code runs. `name` is the NAME of the function: an image needs one; of a library it
+/// may be NULL. farjump_library_path() is `<memory>`. Otherwise it does the same as farjump_library_open().
 ///
 /// FARJUMP_ERROR_LIBRARY for bytes that are neither, are damaged, or state another name.
 #[unsafe(no_mangle)]
@@ -97,9 +98,9 @@ pub unsafe extern "C" fn farjump_library_open_bytes(
     unsafe { of_bytes(bytes, size, name, library, Library::from_bytes) }
 }
 
-/// Loads a library in memory into this process, from a file in memory that nothing can change. Its constructors run
-/// now, and its payload routines with each call, so load only libraries you trust. Otherwise it does the same as
-/// farjump_library_open_bytes().
+/// Loads a library in memory into this process, from a file in memory that nothing can change. Its
+/// constructors run now, and its payload routines with each call, so load only libraries you trust. Otherwise
+/// it does the same as farjump_library_open_bytes().
 ///
 /// FARJUMP_ERROR_LIBRARY for bytes that cannot be loaded, or are no such library.
 #[unsafe(no_mangle)]
@@ -117,8 +118,8 @@ pub unsafe extern "C" fn farjump_library_load_bytes(
 
 /// Gives C the library that `make` makes from a name and bytes.
 ///
-/// # Safety
-/// `library` must be a variable for a pointer, `bytes` have `size` bytes, and `name` be a text; or they must be NULL.
+/// # Safety `library` must be a variable for a pointer, `bytes` have `size` bytes, and `name` be a text; or
+/// they must be NULL.
 unsafe fn of_bytes<E>(
     bytes: *const c_void,
     size: usize,
@@ -156,16 +157,16 @@ pub unsafe extern "C" fn farjump_library_close(library: *mut *mut farjump_librar
     })
 }
 
-/// Returns the NAME of the ifunc: that of its routines, independent of the file's name. The text belongs to the
-/// library. NULL if `library` is.
+/// Returns the NAME of the ifunc: that of its routines, independent of the file's name. The text belongs to
+/// the library. NULL if `library` is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_library_name(library: *const farjump_library_t) -> *const c_char {
     // SAFETY: the header requires a result of `farjump_library_open`.
     value(std::ptr::null(), || Ok(unsafe { object(library, "library")? }.name.as_ptr()))
 }
 
-/// Returns the path that was opened, with `./` before a bare file name. The text belongs to the library. NULL if
-/// `library` is.
+/// Returns the path that was opened, with `./` before a bare file name. The text belongs to the library. NULL
+/// if `library` is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_library_path(library: *const farjump_library_t) -> *const c_char {
     // SAFETY: the header requires a result of `farjump_library_open`.
@@ -204,9 +205,9 @@ pub unsafe extern "C" fn farjump_library_image_size(
     })
 }
 
-/// Gives the code that travels to targets of this machine's kind: `image` becomes its address, and `size` its length in
-/// bytes. It is for farjump_target_call_image(), and for programs that store images. The image belongs to the library,
-/// and is valid until that is closed.
+/// Gives the code that travels to targets of this machine's kind: `image` becomes its address, and `size` its
+/// length in bytes. It is for farjump_target_call_image(), and for programs that store images. The image
+/// belongs to the library, and is valid until that is closed.
 ///
 /// FARJUMP_ERROR_LIBRARY if the library has none for them; `image` is then NULL.
 #[unsafe(no_mangle)]

@@ -18,9 +18,9 @@ pub enum farjump_mode_t {
     FARJUMP_MODE_ALWAYS = 2,
     /// The target has the library itself (farjump_target_options_add_local()): only the name travels.
     FARJUMP_MODE_LOCAL = 4,
-    /// The code travels with each call, and runs in place, in the target's mailbox. Targets do not allow it by default:
-    /// the bytes that the source has written run, regardless of the code id. Code with writable statics cannot run in
-    /// place, nor can any code over a transport without a mailbox.
+    /// The code travels with each call, and runs in place, in the target's mailbox. Targets do not allow it by
+    /// default: the bytes that the source has written run, regardless of the code id. Code with writable statics
+    /// cannot run in place, nor can any code over a transport without a mailbox.
     FARJUMP_MODE_IN_PLACE = 8,
 }
 
@@ -152,9 +152,9 @@ pub struct farjump_wait_policy_t {
     pub pauses: u32,
     /// Turns that give the processor to another thread, at the end.
     pub yields: u32,
-    /// Turns that wait until the awaited word of memory is written, after those with a pause instruction. On aarch64
-    /// the core stops meanwhile. Where there is more than one such word, or the system's timer sends no events that
-    /// bound the wait, and on other architectures, these turns pause.
+    /// Turns that wait until the awaited word of memory is written, after those with a pause instruction. On
+    /// aarch64 the core stops meanwhile. Where there is more than one such word, or the system's timer sends no
+    /// events that bound the wait, and on other architectures, these turns pause.
     pub events: u32,
 }
 

@@ -14,27 +14,28 @@ pub enum farjump_status_t {
     FARJUMP_OK = 0,
     /// The result has not come yet, and nothing is wrong: try again.
     FARJUMP_NOT_YET = 1,
-    /// The stream has ended, and nothing is wrong: all publishers have finished, and the subscriber has received all
-    /// entries.
+    /// The stream has ended, and nothing is wrong: all publishers have finished, and the subscriber has received
+    /// all entries.
     FARJUMP_STREAM_END = 2,
     /// A bad argument: NULL where a value is required, a malformed name or number, choices that exclude each
     /// other. Nothing was done.
     FARJUMP_ERROR_ARGUMENT = -1,
-    /// The object is in use: the call came from inside another call on it, from a callback, an injected function or a
-    /// payload routine. Or the topic to discard has publishers or subscribers. Nothing was done.
+    /// The object is in use: the call came from inside another call on it, from a callback, an injected function
+    /// or a payload routine. Or the topic to discard has publishers or subscribers. Nothing was done.
     FARJUMP_ERROR_BUSY = -2,
     /// The pending call is not one of this link's, its outcome was taken already, or it was cancelled.
     FARJUMP_ERROR_NO_CALL = -3,
     /// The ifunc library cannot be opened, is malformed, has no code for the target's machine, or its payload
     /// routine failed. Nothing was sent.
     FARJUMP_ERROR_LIBRARY = -4,
-    /// No connection. The address is malformed, no process listens there, or one does already. Or the target rejects
-    /// this process, the two have no transport in common, a key is missing or wrong, or connecting took too long.
+    /// No connection. The address is malformed, no process listens there, or one does already. Or the target
+    /// rejects this process, the two have no transport in common, a key is missing or wrong, or connecting took
+    /// too long.
     FARJUMP_ERROR_CONNECT = -5,
     /// The transport failed.
     FARJUMP_ERROR_TRANSPORT = -6,
-    /// The target refused the call: farjump_last_cause() returns the cause. Nothing ran, unless the cause is one that
-    /// only shows afterwards.
+    /// The target refused the call: farjump_last_cause() returns the cause. Nothing ran, unless the cause is one
+    /// that only shows afterwards.
     FARJUMP_ERROR_REFUSED = -7,
     /// The injected function called farjump_panic(): the text has its message.
     FARJUMP_ERROR_PANICKED = -8,
@@ -46,8 +47,8 @@ pub enum farjump_status_t {
     FARJUMP_ERROR_FULL = -11,
     /// The call exceeds the limit of the link or the target. Nothing was sent.
     FARJUMP_ERROR_TOO_LARGE = -12,
-    /// 32,768 calls of the link are pending, or it has bound 65,536 different functions. Nothing was sent. For streams:
-    /// the maximum of topics, publishers, subscribers or unreleased items is reached.
+    /// 32,768 calls of the link are pending, or it has bound 65,536 different functions. Nothing was sent. For
+    /// streams: the maximum of topics, publishers, subscribers or unreleased items is reached.
     FARJUMP_ERROR_TOO_MANY = -13,
     /// The code cannot run in the chosen mode. Nothing was sent.
     FARJUMP_ERROR_MODE = -14,
@@ -55,8 +56,8 @@ pub enum farjump_status_t {
     FARJUMP_ERROR_SYSTEM = -15,
     /// A bug in farjump itself. The object that was used can only be closed.
     FARJUMP_ERROR_INTERNAL = -16,
-    /// Calls that the function forwarded were lost: the text has their number and the reason of the first. The reply
-    /// has the replies of the others.
+    /// Calls that the function forwarded were lost: the text has their number and the reason of the first. The
+    /// reply has the replies of the others.
     FARJUMP_ERROR_INCOMPLETE = -17,
     /// The object is gone: it was evicted, its lease has ended, or its owner has restarted.
     FARJUMP_ERROR_GONE = -18,
@@ -66,10 +67,11 @@ pub enum farjump_status_t {
     FARJUMP_ERROR_UNSET = -20,
     /// The store has no memory for an object: the text has the bytes in use.
     FARJUMP_ERROR_STORE_FULL = -21,
-    /// The topic stays full: its slowest subscriber has not advanced, or no subscriber has come. Nothing was published.
+    /// The topic stays full: its slowest subscriber has not advanced, or no subscriber has come. Nothing was
+    /// published.
     FARJUMP_ERROR_TOPIC_FULL = -22,
-    /// A publisher ended without finishing, and its further entries are missing. All entries that it published came
-    /// before. Other publishers continue.
+    /// A publisher ended without finishing, and its further entries are missing. All entries that it published
+    /// came before. Other publishers continue.
     FARJUMP_ERROR_PUBLISHER_GONE = -23,
 }
 
@@ -135,31 +137,31 @@ impl farjump_status_t {
     }
 }
 
-/// Returns a few words for a status; "unknown status" for any other number. The text is constant. Any thread may call
-/// this.
+/// Returns a few words for a status; "unknown status" for any other number. The text is constant. Any thread
+/// may call this.
 #[unsafe(no_mangle)]
 pub extern "C" fn farjump_status_string(status: c_int) -> *const c_char {
     let known = farjump_status_t::ALL.into_iter().find(|known| *known as c_int == status);
     known.map_or(c"unknown status", farjump_status_t::words).as_ptr()
 }
 
-/// Returns the last error of this thread: a sentence with the failure, its place and its remedy. "" if there was none.
-/// The text belongs to the library, and is valid until the next failing call of this thread. Calls that succeed leave
-/// it unchanged.
+/// Returns the last error of this thread: a sentence with the failure, its place and its remedy. "" if there
+/// was none. The text belongs to the library, and is valid until the next failing call of this thread. Calls
+/// that succeed leave it unchanged.
 #[unsafe(no_mangle)]
 pub extern "C" fn farjump_last_error() -> *const c_char {
     last_error::last()
 }
 
-/// Returns the cause of the target's refusal, if the last failing call of this thread returned FARJUMP_ERROR_REFUSED:
-/// one of FARJUMP_CAUSE_BAD_FRAME and its kin. -1 otherwise.
+/// Returns the cause of the target's refusal, if the last failing call of this thread returned
+/// FARJUMP_ERROR_REFUSED: one of FARJUMP_CAUSE_BAD_FRAME and its kin. -1 otherwise.
 #[unsafe(no_mangle)]
 pub extern "C" fn farjump_last_cause() -> c_int {
     last_error::last_cause().map_or(-1, cause_number)
 }
 
-/// Returns a few words for one of FARJUMP_CAUSE_BAD_FRAME and its kin; "unknown cause" for any other number. The text
-/// is constant. Any thread may call this.
+/// Returns a few words for one of FARJUMP_CAUSE_BAD_FRAME and its kin; "unknown cause" for any other number.
+/// The text is constant. Any thread may call this.
 #[unsafe(no_mangle)]
 pub extern "C" fn farjump_cause_string(cause: c_int) -> *const c_char {
     cause_words(cause).as_ptr()

@@ -9,13 +9,14 @@ use crate::api::link::pending::farjump_pending_t;
 use crate::api::link::{farjump_link_t, usable};
 use crate::api::status::farjump_status_t::{self, *};
 
-/// Injects as farjump_link_inject() does, but wakes no sleeping target: farjump_group_finish() does that once for all
-/// calls before. Without a group each call would wake the target, which would run that call and sleep again. A target
-/// that is awake runs the calls as they come. Over transports that wake the target with each frame, a group changes
-/// nothing. Finish after some hundreds of calls, so that the target works while you send more.
+/// Injects as farjump_link_inject() does, but wakes no sleeping target: farjump_group_finish() does that once
+/// for all calls before. Without a group each call would wake the target, which would run that call and sleep
+/// again. A target that is awake runs the calls as they come. Over transports that wake the target with each
+/// frame, a group changes nothing. Finish after some hundreds of calls, so that the target works while you
+/// send more.
 ///
-/// The link also wakes the target before a wait for credit, after an error of this function, and before a wait or poll
-/// for an outcome, so every call runs.
+/// The link also wakes the target before a wait for credit, after an error of this function, and before a
+/// wait or poll for an outcome, so every call runs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_group_inject(
     link: *mut farjump_link_t,
@@ -37,8 +38,8 @@ pub unsafe extern "C" fn farjump_group_inject(
     })
 }
 
-/// Injects as farjump_group_inject() does, but returns FARJUMP_ERROR_FULL instead of waiting for credit. It then wakes
-/// the target.
+/// Injects as farjump_group_inject() does, but returns FARJUMP_ERROR_FULL instead of waiting for credit. It
+/// then wakes the target.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_group_try_inject(
     link: *mut farjump_link_t,

@@ -24,11 +24,11 @@ use crate::api::link::pending::farjump_pending_t;
 use crate::api::shared_options::{Peer, farjump_mode_t, farjump_peer_t, rights_bits};
 use crate::api::status::farjump_status_t::{self, *};
 
-/// A connection to a target. One thread uses it at a time; it may move between threads. Several calls may be in flight.
-/// Functions run at the target in injection order.
+/// A connection to a target. One thread uses it at a time; it may move between threads. Several calls may be
+/// in flight. Functions run at the target in injection order.
 ///
-/// A forked child cannot use its parent's links: calls fail with FARJUMP_ERROR_ARGUMENT, and closing one there ends
-/// nothing. The child makes a connection of its own.
+/// A forked child cannot use its parent's links: calls fail with FARJUMP_ERROR_ARGUMENT, and closing one
+/// there ends nothing. The child makes a connection of its own.
 #[derive(Debug)]
 pub struct farjump_link_t {
     link: Link,
@@ -153,13 +153,13 @@ pub unsafe extern "C" fn farjump_link_close(link: *mut *mut farjump_link_t) -> f
     })
 }
 
-/// Injects the function of `library`: runs its payload routines on the `args_size` bytes at `args` here, sends the
-/// frame, and returns without waiting for it to run. The code itself travels the first time only. `args` is read during
-/// the call only. `pending` receives the call's number: farjump_pending_wait(), farjump_pending_poll() and
-/// farjump_pending_cancel() take it.
+/// Injects the function of `library`: runs its payload routines on the `args_size` bytes at `args` here,
+/// sends the frame, and returns without waiting for it to run. The code itself travels the first time only.
+/// `args` is read during the call only. `pending` receives the call's number: farjump_pending_wait(),
+/// farjump_pending_poll() and farjump_pending_cancel() take it.
 ///
-/// Without credit it waits, up to farjump_link_options_set_send_timeout(); farjump_link_try_inject() does not. For a
-/// frame larger than the mailbox it also waits until the target has made a large mailbox.
+/// Without credit it waits, up to farjump_link_options_set_send_timeout(); farjump_link_try_inject() does
+/// not. For a frame larger than the mailbox it also waits until the target has made a large mailbox.
 ///
 /// On failure nothing was sent, and `pending` is 0, which is no call's number.
 #[unsafe(no_mangle)]
@@ -201,8 +201,8 @@ pub unsafe extern "C" fn farjump_link_try_inject(
     })
 }
 
-/// Injects without requesting a reply: the cheapest kind of call. The next farjump_link_flush() shows whether it ran.
-/// Refusals go to the callback of farjump_link_options_on_refused(). Otherwise it does the same as
+/// Injects without requesting a reply: the cheapest kind of call. The next farjump_link_flush() shows whether
+/// it ran. Refusals go to the callback of farjump_link_options_on_refused(). Otherwise it does the same as
 /// farjump_link_inject().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_send(
@@ -237,12 +237,12 @@ pub unsafe extern "C" fn farjump_link_try_send(
     })
 }
 
-/// Sends as farjump_link_send() does, and in the same order, but the call may wait for others to share its frame. Many
-/// small calls then cost little more than a few large ones. Calls share a frame if they are of the same function,
-/// cached, and of one length. A frame in a mailbox takes up to 1 KiB of calls, each of up to 256 bytes. A frame that is
-/// delivered as a message takes up to 8 KiB of calls, each of up to 4 KiB. No frame takes more than 128. A frame is
-/// sent when it is full or the next call does not fit it, before anything else is sent on the link, and by
-/// farjump_batch_finish().
+/// Sends as farjump_link_send() does, and in the same order, but the call may wait for others to share its
+/// frame. Many small calls then cost little more than a few large ones. Calls share a frame if they are of
+/// the same function, cached, and of one length. A frame in a mailbox takes up to 1 KiB of calls, each of up
+/// to 256 bytes. A frame that is delivered as a message takes up to 8 KiB of calls, each of up to 4 KiB. No
+/// frame takes more than 128. A frame is sent when it is full or the next call does not fit it, before
+/// anything else is sent on the link, and by farjump_batch_finish().
 ///
 /// Calls before one that fails are not lost: the next attempt sends those that wait.
 #[unsafe(no_mangle)]
@@ -264,8 +264,8 @@ pub unsafe extern "C" fn farjump_batch_send(
 
 /// Sends the waiting calls of farjump_batch_send().
 ///
-/// FARJUMP_ERROR_TIMEOUT when the target returns no credit within farjump_link_options_set_send_timeout(): the link
-/// then sends the calls before its next frame.
+/// FARJUMP_ERROR_TIMEOUT when the target returns no credit within farjump_link_options_set_send_timeout():
+/// the link then sends the calls before its next frame.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_batch_finish(link: *mut farjump_link_t) -> farjump_status_t {
     guarded(|| {
@@ -275,8 +275,8 @@ pub unsafe extern "C" fn farjump_batch_finish(link: *mut farjump_link_t) -> farj
     })
 }
 
-/// Injects, and waits for the reply, which becomes the content of `reply`; NULL for a reply that is not needed.
-/// Otherwise it does the same as farjump_link_inject() and farjump_pending_wait().
+/// Injects, and waits for the reply, which becomes the content of `reply`; NULL for a reply that is not
+/// needed. Otherwise it does the same as farjump_link_inject() and farjump_pending_wait().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_call(
     link: *mut farjump_link_t,
@@ -315,13 +315,13 @@ pub unsafe extern "C" fn farjump_link_set_mode(link: *mut farjump_link_t, mode: 
     })
 }
 
-/// Gives the state of the image that is compiled for the target's CPU in place of the one that `library` carries
-/// (farjump_link_options_set_compile_for_peer()). Takes results that have come, without waiting. Calls of the library
-/// send the image.
+/// Gives the state of the image that is compiled for the target's CPU in place of the one that `library`
+/// carries (farjump_link_options_set_compile_for_peer()). Takes results that have come, without waiting.
+/// Calls of the library send the image.
 ///
-/// FARJUMP_OK once calls run it: `id` is then its code id. FARJUMP_NOT_YET until then. FARJUMP_ERROR_LIBRARY if calls
-/// keep the carried image: farjump_last_error() returns the reason. FARJUMP_ERROR_ARGUMENT if nothing is compiled: the
-/// link was not made for it, or has not called the library in mode cached.
+/// FARJUMP_OK once calls run it: `id` is then its code id. FARJUMP_NOT_YET until then. FARJUMP_ERROR_LIBRARY
+/// if calls keep the carried image: farjump_last_error() returns the reason. FARJUMP_ERROR_ARGUMENT if
+/// nothing is compiled: the link was not made for it, or has not called the library in mode cached.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_compiled_image(
     link: *mut farjump_link_t,
@@ -393,33 +393,34 @@ pub unsafe extern "C" fn farjump_link_progress(link: *mut farjump_link_t) -> far
     })
 }
 
-/// Returns whether the target may be waiting for the processor that this thread runs on. Polling would keep it from
-/// replying: yield (sched_yield()). A loop that polls for outcomes calls this about every 64 polls without result.
-/// Functions that wait do it themselves.
+/// Returns whether the target may be waiting for the processor that this thread runs on. Polling would keep
+/// it from replying: yield (sched_yield()). A loop that polls for outcomes calls this about every 64 polls
+/// without result. Functions that wait do it themselves.
 ///
-/// Where the target's memory is mapped (`shm`, and `ucx-put` on one machine), the two exchange the numbers of their
-/// processors. A target in farjump_target_run() does so, and one that calls farjump_target_may_share_processor(). Over
-/// other transports the result is true for every target on this machine. False if `link` cannot be used.
+/// Where the target's memory is mapped (`shm`, and `ucx-put` on one machine), the two exchange the numbers of
+/// their processors. A target in farjump_target_run() does so, and one that calls
+/// farjump_target_may_share_processor(). Over other transports the result is true for every target on this
+/// machine. False if `link` cannot be used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_may_share_processor(link: *mut farjump_link_t) -> bool {
     // SAFETY: the header requires a link that only this thread uses.
     value(false, || Ok(unsafe { usable(link)? }.link.may_share_processor()))
 }
 
-/// Returns the descriptor that becomes readable on an event while the link is armed: a reply, a refusal, the target's
-/// end. The first call creates it. It stays the same when the link is made anew, and ends with the link. It belongs to
-/// the library: watch it, and neither read nor close it. -1 if `link` cannot be used, or the system has no descriptor
-/// left.
+/// Returns the descriptor that becomes readable on an event while the link is armed: a reply, a refusal, the
+/// target's end. The first call creates it. It stays the same when the link is made anew, and ends with the
+/// link. It belongs to the library: watch it, and neither read nor close it. -1 if `link` cannot be used, or
+/// the system has no descriptor left.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_fd(link: *mut farjump_link_t) -> c_int {
     // SAFETY: the header requires a link that only this thread uses.
     value(-1, || Ok(unsafe { usable(link)? }.link.as_fd()?.as_raw_fd()))
 }
 
-/// Prepares to sleep in an event loop of the caller's until farjump_link_fd() becomes readable. `longest_ns` becomes
-/// the longest time to sleep, in nanoseconds. It becomes 0 if an event has come since the last time: an outcome for
-/// farjump_pending_poll(), or credit after FARJUMP_ERROR_FULL. It polls everything itself: farjump_link_progress() need
-/// not be called. farjump_link_disarm() follows in any case.
+/// Prepares to sleep in an event loop of the caller's until farjump_link_fd() becomes readable. `longest_ns`
+/// becomes the longest time to sleep, in nanoseconds. It becomes 0 if an event has come since the last time:
+/// an outcome for farjump_pending_poll(), or credit after FARJUMP_ERROR_FULL. It polls everything itself:
+/// farjump_link_progress() need not be called. farjump_link_disarm() follows in any case.
 ///
 /// FARJUMP_ERROR_PEER_GONE when the target is gone. Outcomes that came before can still be taken.
 #[unsafe(no_mangle)]
@@ -448,8 +449,8 @@ pub unsafe extern "C" fn farjump_link_disarm(link: *mut farjump_link_t) -> farju
 }
 
 /// Connects to the same address again, after the target ended or restarted. Pending calls fail with
-/// FARJUMP_ERROR_PEER_GONE. Code is offered by its id: a target that no longer has it requests it. Earlier results of
-/// farjump_link_peer() and farjump_link_transport() are no longer valid.
+/// FARJUMP_ERROR_PEER_GONE. Code is offered by its id: a target that no longer has it requests it. Earlier
+/// results of farjump_link_peer() and farjump_link_transport() are no longer valid.
 ///
 /// Fails as farjump_link_connect(); the link is then unchanged.
 #[unsafe(no_mangle)]
@@ -466,10 +467,11 @@ pub unsafe extern "C" fn farjump_link_reconnect(link: *mut farjump_link_t) -> fa
     })
 }
 
-/// Writes the time that the target took to place the code of `library`, as it reported, to `link_ns`, in nanoseconds.
+/// Writes the time that the target took to place the code of `library`, as it reported, to `link_ns`, in
+/// nanoseconds.
 ///
-/// FARJUMP_NOT_YET if the target did not place it for this link (it had the code already), or no report came within
-/// `timeout_ns` nanoseconds.
+/// FARJUMP_NOT_YET if the target did not place it for this link (it had the code already), or no report came
+/// within `timeout_ns` nanoseconds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_link_time(
     link: *mut farjump_link_t,
@@ -490,8 +492,8 @@ pub unsafe extern "C" fn farjump_link_link_time(
     })
 }
 
-/// Reads the statistics of this link. `size` is `sizeof *stats`: fields beyond it are not written, and fields that the
-/// library does not know become 0.
+/// Reads the statistics of this link. `size` is `sizeof *stats`: fields beyond it are not written, and fields
+/// that the library does not know become 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_stats(
     link: *mut farjump_link_t,
@@ -507,24 +509,24 @@ pub unsafe extern "C" fn farjump_link_stats(
     })
 }
 
-/// Returns the name of the transport in use. The text belongs to the library, and is valid until the link is made anew
-/// or closed. NULL if `link` is.
+/// Returns the name of the transport in use. The text belongs to the library, and is valid until the link is
+/// made anew or closed. NULL if `link` is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_transport(link: *const farjump_link_t) -> *const c_char {
     // SAFETY: the header requires a link that only this thread uses.
     value(std::ptr::null(), || Ok(unsafe { object(link, "link")? }.transport.as_ptr()))
 }
 
-/// Returns the target's process. The structure belongs to the library, and is valid until the link is made anew or
-/// closed. NULL if `link` is.
+/// Returns the target's process. The structure belongs to the library, and is valid until the link is made
+/// anew or closed. NULL if `link` is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_peer(link: *const farjump_link_t) -> *const farjump_peer_t {
     // SAFETY: the header requires a link that only this thread uses.
     value(std::ptr::null(), || Ok(&raw const *unsafe { object(link, "link")? }.peer.as_c()))
 }
 
-/// Writes the path of the link's frames to `path`, in words for people: the transport, the arrival rule, the medium,
-/// and the reasons against other transports. May take long.
+/// Writes the path of the link's frames to `path`, in words for people: the transport, the arrival rule, the
+/// medium, and the reasons against other transports. May take long.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_path(
     link: *mut farjump_link_t,
@@ -557,16 +559,16 @@ pub unsafe extern "C" fn farjump_link_epoch(link: *mut farjump_link_t) -> u64 {
     value(0, || Ok(unsafe { usable(link)? }.link.epoch()))
 }
 
-/// Returns the largest frame that the link's own mailbox takes, in bytes, with header and code. For larger ones the
-/// target makes a large mailbox on demand. 0 if `link` cannot be used.
+/// Returns the largest frame that the link's own mailbox takes, in bytes, with header and code. For larger
+/// ones the target makes a large mailbox on demand. 0 if `link` cannot be used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_max_frame(link: *mut farjump_link_t) -> usize {
     // SAFETY: the header requires a link that only this thread uses.
     value(0, || Ok(unsafe { usable(link)? }.link.max_frame()))
 }
 
-/// Returns the rights of this process at the target, as the target announced them: some of FARJUMP_RIGHT_OBSERVE and
-/// its kin, or-ed together. 0 if `link` cannot be used.
+/// Returns the rights of this process at the target, as the target announced them: some of
+/// FARJUMP_RIGHT_OBSERVE and its kin, or-ed together. 0 if `link` cannot be used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_rights(link: *mut farjump_link_t) -> c_int {
     // SAFETY: the header requires a link that only this thread uses.

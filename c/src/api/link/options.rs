@@ -136,9 +136,9 @@ pub unsafe extern "C" fn farjump_link_options_set_transport(
     change!(options, options.transport = Some(text(name, "name")?.to_owned()))
 }
 
-/// Sets whether `ucx-am` may use UCX's TCP. A process that reaches a UCX port may then write any address of this
-/// process without any check, and the target may as long as the link lasts; `tcp` reaches other machines without that.
-/// Default: no. The target has to allow it too: farjump_target_options_set_ucx_tcp().
+/// Sets whether `ucx-am` may use UCX's TCP. A process that reaches a UCX port may then write any address of
+/// this process without any check, and the target may as long as the link lasts; `tcp` reaches other machines
+/// without that. Default: no. The target has to allow it too: farjump_target_options_set_ucx_tcp().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_ucx_tcp(
     options: *mut farjump_link_options_t,
@@ -147,8 +147,8 @@ pub unsafe extern "C" fn farjump_link_options_set_ucx_tcp(
     change!(options, options.ucx_tcp = allowed)
 }
 
-/// Sets whether frames may travel in the clear by `tcp` although both processes have a key, on a network that you
-/// trust. The control connection is encrypted in any case. Default: no. The target has to allow it too:
+/// Sets whether frames may travel in the clear by `tcp` although both processes have a key, on a network that
+/// you trust. The control connection is encrypted in any case. Default: no. The target has to allow it too:
 /// farjump_target_options_set_clear().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_clear(
@@ -158,8 +158,8 @@ pub unsafe extern "C" fn farjump_link_options_set_clear(
     change!(options, options.clear = clear)
 }
 
-/// Sets the way in which the code of calls travels and runs: one of FARJUMP_MODE_CACHED, which is the default, and its
-/// kin. farjump_link_set_mode() changes it.
+/// Sets the way in which the code of calls travels and runs: one of FARJUMP_MODE_CACHED, which is the
+/// default, and its kin. farjump_link_set_mode() changes it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_mode(
     options: *mut farjump_link_options_t,
@@ -168,13 +168,13 @@ pub unsafe extern "C" fn farjump_link_options_set_mode(
     change!(options, options.mode = Some(farjump_mode_t::one(mode)?))
 }
 
-/// Sets whether to compile functions for exactly the target's CPU, in the background. It affects functions whose
-/// library carries its source (`farjump build --carry-source`) and whose code has no writable statics. Default: no.
-/// Calls run the image that the library carries until the target has the compiled one in its store; no call waits for
-/// it. farjump_link_compiled_image() returns the state of the compiled image.
+/// Sets whether to compile functions for exactly the target's CPU, in the background. It affects functions
+/// whose library carries its source (`farjump build --carry-source`) and whose code has no writable statics.
+/// Default: no. Calls run the image that the library carries until the target has the compiled one in its
+/// store; no call waits for it. farjump_link_compiled_image() returns the state of the compiled image.
 ///
-/// The library's author chooses files and flags of the compiler, which can make it run programs with the rights of this
-/// process: only for libraries that you trust.
+/// The library's author chooses files and flags of the compiler, which can make it run programs with the
+/// rights of this process: only for libraries that you trust.
 ///
 /// FARJUMP_ERROR_ARGUMENT if this library was built without the builder of ifunc libraries.
 #[unsafe(no_mangle)]
@@ -189,8 +189,8 @@ pub unsafe extern "C" fn farjump_link_options_set_compile_for_peer(
     change!(options, options.compile_for_peer = wanted)
 }
 
-/// Sets the C compiler of farjump_link_options_set_compile_for_peer(), with arguments if it needs some. Default: `cc`,
-/// and for targets of another machine its own gcc or clang.
+/// Sets the C compiler of farjump_link_options_set_compile_for_peer(), with arguments if it needs some.
+/// Default: `cc`, and for targets of another machine its own gcc or clang.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_compiler(
     options: *mut farjump_link_options_t,
@@ -217,8 +217,8 @@ pub unsafe extern "C" fn farjump_link_options_set_send_timeout(
     change!(options, options.send_timeout = Some(nanoseconds))
 }
 
-/// Sets the capacity for replies that the target has written and this source has not yet taken, in bytes, rounded up to
-/// a power of two. It also bounds the length of a reply. At most 2 GiB. Default: 1 MiB.
+/// Sets the capacity for replies that the target has written and this source has not yet taken, in bytes,
+/// rounded up to a power of two. It also bounds the length of a reply. At most 2 GiB. Default: 1 MiB.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_reply_mailbox_size(
     options: *mut farjump_link_options_t,
@@ -256,9 +256,9 @@ pub unsafe extern "C" fn farjump_link_options_set_control_interval(
     change!(options, options.control_interval = Some(nanoseconds))
 }
 
-/// Sets the key that the target has too, for a target at `tcp:HOST:PORT`: 32 bytes, as hard to guess as random ones.
-/// The control connection is then encrypted with it; of the transports, only `tcp` encrypts frames. No effect on Unix
-/// sockets. The bytes are copied, and wiped when the options are freed.
+/// Sets the key that the target has too, for a target at `tcp:HOST:PORT`: 32 bytes, as hard to guess as
+/// random ones. The control connection is then encrypted with it; of the transports, only `tcp` encrypts
+/// frames. No effect on Unix sockets. The bytes are copied, and wiped when the options are freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_key(
     options: *mut farjump_link_options_t,
@@ -267,7 +267,8 @@ pub unsafe extern "C" fn farjump_link_options_set_key(
     change!(options, options.key = Some(key_of(key)?))
 }
 
-/// Sets the key as farjump_link_options_set_key() does, from a file as `farjump key` makes it. The file is read now.
+/// Sets the key as farjump_link_options_set_key() does, from a file as `farjump key` makes it. The file is
+/// read now.
 ///
 /// FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
 #[unsafe(no_mangle)]
@@ -278,8 +279,8 @@ pub unsafe extern "C" fn farjump_link_options_set_key_file(
     change!(options, options.key = Some(key_in(path)?))
 }
 
-/// Sets the longest silence of the target's machine over TCP before the target counts as gone, in nanoseconds. Default:
-/// 10 seconds; from 1 second to 32,767.
+/// Sets the longest silence of the target's machine over TCP before the target counts as gone, in
+/// nanoseconds. Default: 10 seconds; from 1 second to 32,767.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_peer_timeout(
     options: *mut farjump_link_options_t,
@@ -297,8 +298,8 @@ pub unsafe extern "C" fn farjump_link_options_set_program(
     change!(options, options.program = Some(text(name, "name")?.to_owned()))
 }
 
-/// Has `callback` run, with `user`, for each one-way call that the target refuses. It runs inside calls on the link, on
-/// their thread, and cannot use the link: such a call returns FARJUMP_ERROR_BUSY. NULL for none.
+/// Has `callback` run, with `user`, for each one-way call that the target refuses. It runs inside calls on
+/// the link, on their thread, and cannot use the link: such a call returns FARJUMP_ERROR_BUSY. NULL for none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_on_refused(
     options: *mut farjump_link_options_t,

@@ -11,9 +11,9 @@ use crate::api::status::farjump_status_t::{self, *};
 /// 0 is no call.
 pub type farjump_pending_t = u64;
 
-/// Waits for the outcome, `timeout_ns` nanoseconds at most. The function's reply, the bytes of all its calls of
-/// farjump_reply() in order, becomes the content of `reply`; NULL for a reply that is not needed. The number is void
-/// afterwards.
+/// Waits for the outcome, `timeout_ns` nanoseconds at most. The function's reply, the bytes of all its calls
+/// of farjump_reply() in order, becomes the content of `reply`; NULL for a reply that is not needed. The
+/// number is void afterwards.
 ///
 /// FARJUMP_ERROR_REFUSED when the target refused the call; FARJUMP_ERROR_PANICKED when the function panicked.
 /// FARJUMP_ERROR_INCOMPLETE when it led to calls that were lost; `reply` then has the replies of the others.
@@ -42,8 +42,8 @@ pub unsafe extern "C" fn farjump_pending_wait(
     })
 }
 
-/// Polls once, without waiting: FARJUMP_NOT_YET if the outcome has not come; the number then stays valid, and `reply`
-/// is unchanged. Otherwise it does the same as farjump_pending_wait().
+/// Polls once, without waiting: FARJUMP_NOT_YET if the outcome has not come; the number then stays valid, and
+/// `reply` is unchanged. Otherwise it does the same as farjump_pending_wait().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_pending_poll(
     link: *mut farjump_link_t,

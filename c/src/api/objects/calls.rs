@@ -54,11 +54,11 @@ pub(crate) unsafe fn deliver(
 }
 
 /// Starts a call like that of farjump_client_call(), and returns before the function has run.
-/// farjump_object_call_poll() or farjump_object_call_wait() takes the outcome. farjump_object_call_free() ends the
-/// call.
+/// farjump_object_call_poll() or farjump_object_call_wait() takes the outcome. farjump_object_call_free()
+/// ends the call.
 ///
-/// Fails as farjump_client_call(); FARJUMP_ERROR_TOO_MANY when 32,768 calls of the client are pending. Nothing was sent
-/// then.
+/// Fails as farjump_client_call(); FARJUMP_ERROR_TOO_MANY when 32,768 calls of the client are pending.
+/// Nothing was sent then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_client_start_call(
     client: *const farjump_client_t,
@@ -80,8 +80,8 @@ pub unsafe extern "C" fn farjump_client_start_call(
     })
 }
 
-/// Polls once, without waiting: FARJUMP_NOT_YET if the outcome has not come; `reply` is unchanged then. Otherwise it
-/// does the same as farjump_object_call_wait().
+/// Polls once, without waiting: FARJUMP_NOT_YET if the outcome has not come; `reply` is unchanged then.
+/// Otherwise it does the same as farjump_object_call_wait().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_object_call_poll(
     call: *mut farjump_object_call_t,
@@ -100,11 +100,11 @@ pub unsafe extern "C" fn farjump_object_call_poll(
     })
 }
 
-/// Waits for the outcome, `timeout_ns` nanoseconds at most. `reply` receives the function's reply, and may be NULL if
-/// it is not needed. There is no other outcome afterwards.
+/// Waits for the outcome, `timeout_ns` nanoseconds at most. `reply` receives the function's reply, and may be
+/// NULL if it is not needed. There is no other outcome afterwards.
 ///
-/// Fails as farjump_client_call(); FARJUMP_ERROR_TIMEOUT when the time limit passed (the call is then cancelled), and
-/// FARJUMP_ERROR_NO_CALL when the outcome was taken before, or the call was cancelled.
+/// Fails as farjump_client_call(); FARJUMP_ERROR_TIMEOUT when the time limit passed (the call is then
+/// cancelled), and FARJUMP_ERROR_NO_CALL when the outcome was taken before, or the call was cancelled.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_object_call_wait(
     call: *mut farjump_object_call_t,
@@ -142,22 +142,23 @@ pub unsafe extern "C" fn farjump_object_call_free(call: *mut *mut farjump_object
     })
 }
 
-/// Returns the descriptor that becomes readable on an event while the client is armed: the outcome of a started call,
-/// or the owner's end. The first call creates it. It stays the same, and ends with the client and its calls. It belongs
-/// to the library: watch it, and neither read nor close it. -1 if `client` cannot be used, or the system has no
-/// descriptor left.
+/// Returns the descriptor that becomes readable on an event while the client is armed: the outcome of a
+/// started call, or the owner's end. The first call creates it. It stays the same, and ends with the client
+/// and its calls. It belongs to the library: watch it, and neither read nor close it. -1 if `client` cannot
+/// be used, or the system has no descriptor left.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_client_fd(client: *const farjump_client_t) -> c_int {
     // SAFETY: the header requires a client.
     value(-1, || Ok(unsafe { object(client, "client")? }.rust().as_fd()?.as_raw_fd()))
 }
 
-/// Prepares to sleep in an event loop of the caller's until farjump_client_fd() becomes readable. `longest_ns` becomes
-/// the longest time to sleep, in nanoseconds. It becomes 0 if an event has come since the last time: poll the started
-/// calls then (farjump_object_call_poll()). farjump_client_disarm() follows in any case.
+/// Prepares to sleep in an event loop of the caller's until farjump_client_fd() becomes readable.
+/// `longest_ns` becomes the longest time to sleep, in nanoseconds. It becomes 0 if an event has come since
+/// the last time: poll the started calls then (farjump_object_call_poll()). farjump_client_disarm() follows
+/// in any case.
 ///
-/// A call by which another thread waits with the same client may take the event: the sleep then lasts its longest time,
-/// which is a second at most. Give an event loop a client of its own.
+/// A call by which another thread waits with the same client may take the event: the sleep then lasts its
+/// longest time, which is a second at most. Give an event loop a client of its own.
 ///
 /// FARJUMP_ERROR_PEER_GONE when the owner is gone. Outcomes that came before can still be taken.
 #[unsafe(no_mangle)]
@@ -186,8 +187,8 @@ pub unsafe extern "C" fn farjump_client_disarm(client: *const farjump_client_t) 
     })
 }
 
-/// The outcomes of calls at many objects, in the order of their handles. Any number of threads may use them at
-/// once.
+/// The outcomes of calls at many objects, in the order of their handles. Any number of threads may use them
+/// at once.
 #[derive(Debug)]
 pub struct farjump_outcomes_t {
     outcomes: Vec<Outcome>,
@@ -234,13 +235,13 @@ pub(crate) unsafe fn handles_in<'a>(
     (0..count).map(handle).collect()
 }
 
-/// Calls the function of `library` on `count` objects of this owner: farjump_client_call() for each, with many calls
-/// under way at once. It returns when all calls have an outcome, each within the time of a request
-/// (farjump_client_options_set_timeout()). A call that fails does not affect the others. farjump_outcomes_free() ends
-/// the outcomes. farjump_resolver_map() takes handles of several owners.
+/// Calls the function of `library` on `count` objects of this owner: farjump_client_call() for each, with
+/// many calls under way at once. It returns when all calls have an outcome, each within the time of a request
+/// (farjump_client_options_set_timeout()). A call that fails does not affect the others.
+/// farjump_outcomes_free() ends the outcomes. farjump_resolver_map() takes handles of several owners.
 ///
-/// FARJUMP_OK also when calls failed: farjump_outcomes_get() has the status of each. FARJUMP_ERROR_ARGUMENT when a
-/// handle is NULL; nothing was sent then.
+/// FARJUMP_OK also when calls failed: farjump_outcomes_get() has the status of each. FARJUMP_ERROR_ARGUMENT
+/// when a handle is NULL; nothing was sent then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_client_map(
     client: *const farjump_client_t,
@@ -270,8 +271,9 @@ pub unsafe extern "C" fn farjump_outcomes_count(outcomes: *const farjump_outcome
 }
 
 /// Returns the status that farjump_client_call() would have returned for the call with this index, and sets
-/// farjump_last_error() and farjump_last_cause() in the same way. `reply` becomes the function's reply and `size` its
-/// number of bytes; either may be NULL if it is not needed. The bytes belong to the outcomes, and end with them.
+/// farjump_last_error() and farjump_last_cause() in the same way. `reply` becomes the function's reply and
+/// `size` its number of bytes; either may be NULL if it is not needed. The bytes belong to the outcomes, and
+/// end with them.
 ///
 /// Fails as farjump_client_call(); FARJUMP_ERROR_ARGUMENT also for an index without an outcome.
 #[unsafe(no_mangle)]

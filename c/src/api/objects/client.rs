@@ -37,11 +37,12 @@ impl farjump_client_options_t {
     }
 }
 
-/// A connection to the owner of objects: a target that has a store. Any number of threads may use it at once. A forked
-/// child cannot use it: the child makes a connection of its own.
+/// A connection to the owner of objects: a target that has a store. Any number of threads may use it at once.
+/// A forked child cannot use it: the child makes a connection of its own.
 ///
-/// Requests fail with FARJUMP_ERROR_TIMEOUT when the owner does not respond in time, and with FARJUMP_ERROR_PEER_GONE
-/// when it has ended. A client whose owner has ended is of no further use: close it, and connect again.
+/// Requests fail with FARJUMP_ERROR_TIMEOUT when the owner does not respond in time, and with
+/// FARJUMP_ERROR_PEER_GONE when it has ended. A client whose owner has ended is of no further use: close it,
+/// and connect again.
 #[derive(Debug)]
 pub struct farjump_client_t {
     client: Client,
@@ -119,8 +120,8 @@ pub unsafe extern "C" fn farjump_client_options_set_transport(
     change!(options, options.transport = Some(text(name, "name")?.to_owned()))
 }
 
-/// Sets the key that the owner has too, for an owner at `tcp:HOST:PORT`, from a file as `farjump key` makes it. The
-/// file is read now.
+/// Sets the key that the owner has too, for an owner at `tcp:HOST:PORT`, from a file as `farjump key` makes
+/// it. The file is read now.
 ///
 /// FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
 #[unsafe(no_mangle)]
@@ -131,8 +132,8 @@ pub unsafe extern "C" fn farjump_client_options_set_key_file(
     change!(options, options.key = Some(key_in(path)?))
 }
 
-/// Sets whether to map the owner's memory where that is possible: on the same machine, at a `unix:` address. Otherwise
-/// all bytes travel in frames. Default: yes.
+/// Sets whether to map the owner's memory where that is possible: on the same machine, at a `unix:` address.
+/// Otherwise all bytes travel in frames. Default: yes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_client_options_set_mapped(
     options: *mut farjump_client_options_t,
@@ -141,11 +142,11 @@ pub unsafe extern "C" fn farjump_client_options_set_mapped(
     change!(options, options.mapped = Some(mapped))
 }
 
-/// Connects to the owner at `address` (`unix:PATH`, `unix:@NAME`, `tcp:HOST:PORT`). `options` may be NULL for the
-/// defaults. farjump_client_close() ends it.
+/// Connects to the owner at `address` (`unix:PATH`, `unix:@NAME`, `tcp:HOST:PORT`). `options` may be NULL for
+/// the defaults. farjump_client_close() ends it.
 ///
-/// FARJUMP_ERROR_CONNECT as farjump_link_connect(); FARJUMP_ERROR_REFUSED when the target there has no store, or this
-/// process does not have the right to call.
+/// FARJUMP_ERROR_CONNECT as farjump_link_connect(); FARJUMP_ERROR_REFUSED when the target there has no store,
+/// or this process does not have the right to call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_client_connect(
     address: *const c_char,
@@ -219,8 +220,8 @@ pub unsafe extern "C" fn farjump_client_epoch(client: *const farjump_client_t) -
     value(0, || Ok(unsafe { object(client, "client")? }.client.epoch()))
 }
 
-/// Returns whether the owner's memory is mapped here, so that views make no copy. If it is not, farjump_last_error()
-/// returns the reason. False if `client` is NULL.
+/// Returns whether the owner's memory is mapped here, so that views make no copy. If it is not,
+/// farjump_last_error() returns the reason. False if `client` is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_client_is_mapped(client: *const farjump_client_t) -> bool {
     value(false, || {
@@ -230,8 +231,8 @@ pub unsafe extern "C" fn farjump_client_is_mapped(client: *const farjump_client_
     })
 }
 
-/// Gets the bytes of an object: in the owner's memory if that is mapped, otherwise a copy. farjump_view_release() ends
-/// the view.
+/// Gets the bytes of an object: in the owner's memory if that is mapped, otherwise a copy.
+/// farjump_view_release() ends the view.
 ///
 /// FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY, FARJUMP_ERROR_UNSET.
 #[unsafe(no_mangle)]
@@ -267,9 +268,9 @@ pub unsafe extern "C" fn farjump_client_wait(
     })
 }
 
-/// Makes an object of a copy of `size` bytes at the owner. `type_name` is a name for its type, of at most 255 bytes;
-/// NULL for none. The call takes `timeout_ns` nanoseconds at most. farjump_handle_free() ends the handle, and not the
-/// object.
+/// Makes an object of a copy of `size` bytes at the owner. `type_name` is a name for its type, of at most 255
+/// bytes; NULL for none. The call takes `timeout_ns` nanoseconds at most. farjump_handle_free() ends the
+/// handle, and not the object.
 ///
 /// FARJUMP_ERROR_STORE_FULL when the owner has no memory for it.
 #[unsafe(no_mangle)]
@@ -314,8 +315,8 @@ pub unsafe extern "C" fn farjump_client_reserve(
     })
 }
 
-/// Gives a reserved object contents, a copy of `size` bytes, in place of those that it has. Readers that wait for them
-/// wake up. The call takes `timeout_ns` nanoseconds at most.
+/// Gives a reserved object contents, a copy of `size` bytes, in place of those that it has. Readers that wait
+/// for them wake up. The call takes `timeout_ns` nanoseconds at most.
 ///
 /// FARJUMP_ERROR_ARGUMENT for an object that was not reserved; FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY,
 /// FARJUMP_ERROR_STORE_FULL.
@@ -382,8 +383,8 @@ pub unsafe extern "C" fn farjump_client_lease(
     })
 }
 
-/// Adds `difference` to the object's count of references, which begins at 0. `count`, unless it is NULL, becomes the
-/// new count. The owner evicts the object when the count comes to 0.
+/// Adds `difference` to the object's count of references, which begins at 0. `count`, unless it is NULL,
+/// becomes the new count. The owner evicts the object when the count comes to 0.
 ///
 /// FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY.
 #[unsafe(no_mangle)]
@@ -431,10 +432,10 @@ pub unsafe extern "C" fn farjump_client_call(
     })
 }
 
-/// Makes an object of another one at its owner: runs the function of `library` on it, which makes the new one by
-/// farjump_new_object() of farjump_ifunc.h, and replies nothing itself. No bytes of either object travel. The call
-/// takes as long as a request may (farjump_client_options_set_timeout()). farjump_handle_free() ends the handle, and
-/// not the object.
+/// Makes an object of another one at its owner: runs the function of `library` on it, which makes the new one
+/// by farjump_new_object() of farjump_ifunc.h, and replies nothing itself. No bytes of either object travel.
+/// The call takes as long as a request may (farjump_client_options_set_timeout()). farjump_handle_free() ends
+/// the handle, and not the object.
 ///
 /// Fails as farjump_client_call(); FARJUMP_ERROR_TRANSPORT when the function has not made one object.
 #[unsafe(no_mangle)]
@@ -459,8 +460,8 @@ pub unsafe extern "C" fn farjump_client_derive(
 
 /// Returns the client and the handle of a request.
 ///
-/// # Safety
-/// Unless they are NULL, `client` must come from `farjump_client_connect` and `handle` must be a handle, for `'a`.
+/// # Safety Unless they are NULL, `client` must come from `farjump_client_connect` and `handle` must be a
+/// handle, for `'a`.
 pub(crate) unsafe fn both<'a>(
     client: *const farjump_client_t,
     handle: *const farjump_handle_t,

@@ -9,10 +9,10 @@ use crate::api::catch::{bytes, c_text, give, guarded, object, object_mut, take, 
 use crate::api::last_error::Failure;
 use crate::api::status::farjump_status_t::{self, *};
 
-/// The name of an object: the addresses of its owner, its number, length and type, and the key to it. It is a value: it
-/// keeps nothing alive, and freeing it does nothing to the object. A process that has the handle can read and evict the
-/// object, if the owner lets that process connect: keep a handle as you keep a password. Any number of threads may use
-/// it at once.
+/// The name of an object: the addresses of its owner, its number, length and type, and the key to it. It is a
+/// value: it keeps nothing alive, and freeing it does nothing to the object. A process that has the handle
+/// can read and evict the object, if the owner lets that process connect: keep a handle as you keep a
+/// password. Any number of threads may use it at once.
 #[derive(Debug)]
 pub struct farjump_handle_t {
     handle: Handle,
@@ -93,8 +93,8 @@ pub unsafe extern "C" fn farjump_handle_equals(
     value(false, || Ok(unsafe { object(handle, "handle")?.handle == object(other, "other")?.handle }))
 }
 
-/// Returns the length of the object in bytes, as it was when the handle was made: 0 for an object that was only
-/// reserved then. 0 if `handle` is NULL.
+/// Returns the length of the object in bytes, as it was when the handle was made: 0 for an object that was
+/// only reserved then. 0 if `handle` is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_handle_size(handle: *const farjump_handle_t) -> u64 {
     // SAFETY: the header requires a handle.
@@ -108,23 +108,24 @@ pub unsafe extern "C" fn farjump_handle_number(handle: *const farjump_handle_t) 
     value(0, || Ok(unsafe { object(handle, "handle")? }.handle.number()))
 }
 
-/// Returns the epoch of the store that has the object: another number each time a store is made. 0 if `handle` is NULL.
+/// Returns the epoch of the store that has the object: another number each time a store is made. 0 if
+/// `handle` is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_handle_epoch(handle: *const farjump_handle_t) -> u64 {
     // SAFETY: the header requires a handle.
     value(0, || Ok(unsafe { object(handle, "handle")? }.handle.epoch()))
 }
 
-/// Returns the name of the object's type, as its maker gave it; "" without one. The text belongs to the handle. NULL if
-/// `handle` is.
+/// Returns the name of the object's type, as its maker gave it; "" without one. The text belongs to the
+/// handle. NULL if `handle` is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_handle_type_name(handle: *const farjump_handle_t) -> *const c_char {
     // SAFETY: the header requires a handle.
     value(std::ptr::null(), || Ok(unsafe { object(handle, "handle")? }.type_name.as_ptr()))
 }
 
-/// Returns the owner's address with this index, for farjump_client_connect(). The text belongs to the handle. NULL if
-/// there are fewer addresses: a handle of a store without a target has none.
+/// Returns the owner's address with this index, for farjump_client_connect(). The text belongs to the handle.
+/// NULL if there are fewer addresses: a handle of a store without a target has none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_handle_address(
     handle: *const farjump_handle_t,

@@ -9,22 +9,22 @@ use crate::api::objects::handle::farjump_handle_t;
 use crate::api::objects::store::{self, farjump_store_t, write_bool};
 use crate::api::status::farjump_status_t::{self, *};
 
-/// An object that this process alone owns: farjump_owned_release() evicts it. It keeps the store or client that it came
-/// by. Any number of threads may use it at once.
+/// An object that this process alone owns: farjump_owned_release() evicts it. It keeps the store or client
+/// that it came by. Any number of threads may use it at once.
 ///
-/// Each object is static at first: it stays until it is evicted or its store ends. An object that is owned, counted
-/// (farjump_counted_t) or leased (farjump_store_lease(), farjump_client_lease()) goes earlier.
+/// Each object is static at first: it stays until it is evicted or its store ends. An object that is owned,
+/// counted (farjump_counted_t) or leased (farjump_store_lease(), farjump_client_lease()) goes earlier.
 #[derive(Debug)]
 pub struct farjump_owned_t {
     owned: Owned,
     handle: farjump_handle_t,
 }
 
-/// One reference to a counted object. The object is evicted with its last reference, in any process. A reference keeps
-/// the store or client that it came by. Any number of threads may use it at once.
+/// One reference to a counted object. The object is evicted with its last reference, in any process. A
+/// reference keeps the store or client that it came by. Any number of threads may use it at once.
 ///
-/// The store counts the references. A process that ends without farjump_counted_release() leaves its references
-/// counted: give such objects a lease as well.
+/// The store counts the references. A process that ends without farjump_counted_release() leaves its
+/// references counted: give such objects a lease as well.
 #[derive(Debug)]
 pub struct farjump_counted_t {
     counted: Counted,
@@ -84,10 +84,11 @@ pub unsafe extern "C" fn farjump_owned_handle(owned: *const farjump_owned_t) -> 
     value(std::ptr::null(), || Ok(&raw const unsafe { object(owned, "owned")? }.handle))
 }
 
-/// Evicts the object, and sets the variable to NULL. Does nothing if it is NULL already: `was_there` becomes false
-/// then. `was_there`, unless it is NULL, becomes true if the object was there.
+/// Evicts the object, and sets the variable to NULL. Does nothing if it is NULL already: `was_there` becomes
+/// false then. `was_there`, unless it is NULL, becomes true if the object was there.
 ///
-/// Fails as farjump_client_evict(). The variable is NULL also after a failure, and the object may be there still.
+/// Fails as farjump_client_evict(). The variable is NULL also after a failure, and the object may be there
+/// still.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_owned_release(
     owned: *mut *mut farjump_owned_t,
@@ -152,8 +153,8 @@ pub unsafe extern "C" fn farjump_client_retain(
     })
 }
 
-/// Takes over a reference that another process has given away by farjump_counted_send(), with the handle that it sent.
-/// The count does not change, and no request goes to the store. For an object of this store.
+/// Takes over a reference that another process has given away by farjump_counted_send(), with the handle that
+/// it sent. The count does not change, and no request goes to the store. For an object of this store.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_store_receive(
     store: *const farjump_store_t,
@@ -210,11 +211,11 @@ pub unsafe extern "C" fn farjump_counted_handle(
     value(std::ptr::null(), || Ok(&raw const unsafe { object(reference, "reference")? }.handle))
 }
 
-/// Releases the reference, and sets the variable to NULL. Does nothing if it is NULL already. `left`, unless it is
-/// NULL, becomes the number of references that are left. The object is evicted with the last one.
+/// Releases the reference, and sets the variable to NULL. Does nothing if it is NULL already. `left`, unless
+/// it is NULL, becomes the number of references that are left. The object is evicted with the last one.
 ///
-/// FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY. The variable is NULL also after a failure, and the reference may be
-/// counted still.
+/// FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY. The variable is NULL also after a failure, and the reference
+/// may be counted still.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_counted_release(
     reference: *mut *mut farjump_counted_t,
@@ -236,9 +237,9 @@ pub unsafe extern "C" fn farjump_counted_release(
     })
 }
 
-/// Gives the reference away, and sets the variable to NULL: it stays counted until another process that has the handle
-/// has taken it over (farjump_client_receive()) and released it. `handle` becomes the handle, to be sent
-/// (farjump_handle_to_bytes()); farjump_handle_free() ends that handle.
+/// Gives the reference away, and sets the variable to NULL: it stays counted until another process that has
+/// the handle has taken it over (farjump_client_receive()) and released it. `handle` becomes the handle, to
+/// be sent (farjump_handle_to_bytes()); farjump_handle_free() ends that handle.
 ///
 /// FARJUMP_ERROR_ARGUMENT when the variable is NULL already.
 #[unsafe(no_mangle)]

@@ -14,8 +14,8 @@ use crate::api::objects::client::{both, farjump_client_t};
 use crate::api::objects::handle::farjump_handle_t;
 use crate::api::status::farjump_status_t::{self, *};
 
-/// A chooser of places for functions, which learns from the times that they took. Keep one for a program. One thread
-/// uses it at a time.
+/// A chooser of places for functions, which learns from the times that they took. Keep one for a program. One
+/// thread uses it at a time.
 #[derive(Debug)]
 pub struct farjump_placement_t {
     placement: Placement,
@@ -91,9 +91,10 @@ pub unsafe extern "C" fn farjump_placement_free(
     })
 }
 
-/// Sets the way to the owner at `address`: the time of a message without bytes from one process to the other, in
-/// nanoseconds, and the bandwidth. It also drops the times learnt of functions there. Without this,
-/// farjump_client_call_auto() measures the way at the first call, by some small objects that it puts and evicts.
+/// Sets the way to the owner at `address`: the time of a message without bytes from one process to the other,
+/// in nanoseconds, and the bandwidth. It also drops the times learnt of functions there. Without this,
+/// farjump_client_call_auto() measures the way at the first call, by some small objects that it puts and
+/// evicts.
 ///
 /// FARJUMP_ERROR_ARGUMENT for a bandwidth of 0.
 #[unsafe(no_mangle)]
@@ -115,17 +116,17 @@ pub unsafe extern "C" fn farjump_placement_set_wire(
     })
 }
 
-/// Runs the function of `library` on an object at the place where `placement` expects it to take less time: at the
-/// owner, as farjump_client_call() does, or in this process, on the object's bytes. `placement` decides by the lengths
-/// of the object and the arguments, the way to the owner, and the times of earlier calls at either place. These rise
-/// with the load there. Now and then it tries a place of which little is known. The call takes as long as requests may
-/// (farjump_client_options_set_timeout()).
+/// Runs the function of `library` on an object at the place where `placement` expects it to take less time:
+/// at the owner, as farjump_client_call() does, or in this process, on the object's bytes. `placement`
+/// decides by the lengths of the object and the arguments, the way to the owner, and the times of earlier
+/// calls at either place. These rise with the load there. Now and then it tries a place of which little is
+/// known. The call takes as long as requests may (farjump_client_options_set_timeout()).
 ///
-/// The function may run in this process: call only functions that you trust with it. `reply` receives the reply.
-/// `choice` becomes the choice, and `choice_size` is `sizeof *choice`: fields beyond it are not written, and fields
-/// that the library does not know become 0. `why` receives a sentence with the place where the function ran, and the
-/// reason. Each of the three may be NULL if it is not needed. After a failure `choice` is 0 in all fields and `why`
-/// unchanged.
+/// The function may run in this process: call only functions that you trust with it. `reply` receives the
+/// reply. `choice` becomes the choice, and `choice_size` is `sizeof *choice`: fields beyond it are not
+/// written, and fields that the library does not know become 0. `why` receives a sentence with the place
+/// where the function ran, and the reason. Each of the three may be NULL if it is not needed. After a failure
+/// `choice` is 0 in all fields and `why` unchanged.
 ///
 /// Fails as farjump_client_call() and farjump_client_get().
 #[unsafe(no_mangle)]

@@ -42,8 +42,8 @@ pub unsafe extern "C" fn farjump_resolver_free(resolver: *mut *mut farjump_resol
     })
 }
 
-/// Sets the key for an owner at `address`, `tcp:HOST:PORT` as its handles have it, from a file as `farjump key` makes
-/// it. The file is read now.
+/// Sets the key for an owner at `address`, `tcp:HOST:PORT` as its handles have it, from a file as `farjump
+/// key` makes it. The file is read now.
 ///
 /// FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
 #[unsafe(no_mangle)]
@@ -60,11 +60,11 @@ pub unsafe extern "C" fn farjump_resolver_set_key_file(
     })
 }
 
-/// Gives the client of a handle's owner: one that is connected, or a new one at the first of the handle's addresses
-/// that can be reached. farjump_client_close() ends it; the resolver keeps its own.
+/// Gives the client of a handle's owner: one that is connected, or a new one at the first of the handle's
+/// addresses that can be reached. farjump_client_close() ends it; the resolver keeps its own.
 ///
-/// FARJUMP_ERROR_CONNECT when none of the addresses reaches the owner, FARJUMP_ERROR_GONE when the owner has restarted
-/// since.
+/// FARJUMP_ERROR_CONNECT when none of the addresses reaches the owner, FARJUMP_ERROR_GONE when the owner has
+/// restarted since.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_resolver_client(
     resolver: *const farjump_resolver_t,
@@ -98,8 +98,9 @@ pub unsafe extern "C" fn farjump_resolver_get(
     })
 }
 
-/// Does the same as farjump_client_map(), for handles of any owners: each call goes to the owner of its object. Each
-/// call has 30 seconds. An owner that cannot be reached fails the calls at its objects, and no others.
+/// Does the same as farjump_client_map(), for handles of any owners: each call goes to the owner of its
+/// object. Each call has 30 seconds. An owner that cannot be reached fails the calls at its objects, and no
+/// others.
 ///
 /// Fails as farjump_client_map(); each call also as farjump_resolver_client().
 #[unsafe(no_mangle)]

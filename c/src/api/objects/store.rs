@@ -182,8 +182,8 @@ pub unsafe extern "C" fn farjump_store_options_free(
     })
 }
 
-/// Sets the capacity for objects, in bytes. Only the used part takes memory. Default: 1 GiB, or half of the memory that
-/// the control group and the limits of the process grant.
+/// Sets the capacity for objects, in bytes. Only the used part takes memory. Default: 1 GiB, or half of the
+/// memory that the control group and the limits of the process grant.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_store_options_set_capacity(
     options: *mut farjump_store_options_t,
@@ -192,9 +192,9 @@ pub unsafe extern "C" fn farjump_store_options_set_capacity(
     change!(options, options.capacity = Some(bytes))
 }
 
-/// Has the store write the least recently used objects to a file in `folder`, of at most `bytes`, when its memory is
-/// full. The store reads them back when they are used. The file has no name, and goes with the store. A thread of the
-/// store's own reads and writes it. Default: a full store refuses further objects.
+/// Has the store write the least recently used objects to a file in `folder`, of at most `bytes`, when its
+/// memory is full. The store reads them back when they are used. The file has no name, and goes with the
+/// store. A thread of the store's own reads and writes it. Default: a full store refuses further objects.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_store_options_set_spill(
     options: *mut farjump_store_options_t,
@@ -204,8 +204,8 @@ pub unsafe extern "C" fn farjump_store_options_set_spill(
     change!(options, options.spill = Some((path(folder, "folder")?.to_owned(), bytes)))
 }
 
-/// Adds an address to the handles, by which other processes reach a target of the store: that of a proxy, or a name of
-/// the machine. The addresses of the store's targets are in all handles.
+/// Adds an address to the handles, by which other processes reach a target of the store: that of a proxy, or
+/// a name of the machine. The addresses of the store's targets are in all handles.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_store_options_add_address(
     options: *mut farjump_store_options_t,
@@ -276,8 +276,8 @@ pub unsafe extern "C" fn farjump_store_put(
     })
 }
 
-/// Makes an object of `size` bytes, which `write` writes where they stay: no copy is made. It runs once, with `user`,
-/// inside this call, and may use the store. Otherwise it does the same as farjump_store_put().
+/// Makes an object of `size` bytes, which `write` writes where they stay: no copy is made. It runs once, with
+/// `user`, inside this call, and may use the store. Otherwise it does the same as farjump_store_put().
 ///
 /// FARJUMP_ERROR_ARGUMENT when `write` fails.
 #[unsafe(no_mangle)]
@@ -333,8 +333,8 @@ pub unsafe extern "C" fn farjump_store_put_file(
 
 /// Gets the bytes of an object of this store, without a copy. farjump_view_release() ends the view.
 ///
-/// FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY, FARJUMP_ERROR_UNSET; FARJUMP_ERROR_STORE_FULL when a spilled object
-/// cannot be read back.
+/// FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY, FARJUMP_ERROR_UNSET; FARJUMP_ERROR_STORE_FULL when a spilled
+/// object cannot be read back.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_store_get(
     store: *const farjump_store_t,
@@ -350,8 +350,9 @@ pub unsafe extern "C" fn farjump_store_get(
     })
 }
 
-/// Evicts an object: it is gone for all readers that come later, and stays for those that have a view. `was_there`,
-/// unless it is NULL, becomes true if the object was there, and false otherwise. Its absence is no error.
+/// Evicts an object: it is gone for all readers that come later, and stays for those that have a view.
+/// `was_there`, unless it is NULL, becomes true if the object was there, and false otherwise. Its absence is
+/// no error.
 ///
 /// FARJUMP_ERROR_WRONG_KEY.
 #[unsafe(no_mangle)]
@@ -406,8 +407,8 @@ pub unsafe extern "C" fn farjump_store_reserve(
     })
 }
 
-/// Gives a reserved object contents, a copy of `size` bytes, in place of those that it has. Readers that wait for them
-/// wake up (farjump_client_wait()).
+/// Gives a reserved object contents, a copy of `size` bytes, in place of those that it has. Readers that wait
+/// for them wake up (farjump_client_wait()).
 ///
 /// FARJUMP_ERROR_ARGUMENT for an object that was not reserved; FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY,
 /// FARJUMP_ERROR_STORE_FULL.
@@ -426,8 +427,8 @@ pub unsafe extern "C" fn farjump_store_set(
     })
 }
 
-/// Leases an object: the store evicts it `nanoseconds` from now, in place of an earlier limit. Call this again to renew
-/// the lease. FARJUMP_FOREVER removes the limit.
+/// Leases an object: the store evicts it `nanoseconds` from now, in place of an earlier limit. Call this
+/// again to renew the lease. FARJUMP_FOREVER removes the limit.
 ///
 /// FARJUMP_ERROR_GONE, also when the lease has ended before it was renewed; FARJUMP_ERROR_WRONG_KEY.
 #[unsafe(no_mangle)]
@@ -444,8 +445,8 @@ pub unsafe extern "C" fn farjump_store_lease(
     })
 }
 
-/// Runs `callback`, with `user`, for each object of the store, the most recently used first. The callback may use the
-/// store.
+/// Runs `callback`, with `user`, for each object of the store, the most recently used first. The callback may
+/// use the store.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_store_objects(
     store: *const farjump_store_t,
@@ -462,8 +463,8 @@ pub unsafe extern "C" fn farjump_store_objects(
     })
 }
 
-/// Reads the statistics of the store. `size` is `sizeof *stats`: fields beyond it are not written, and fields that the
-/// library does not know become 0.
+/// Reads the statistics of the store. `size` is `sizeof *stats`: fields beyond it are not written, and fields
+/// that the library does not know become 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_store_stats(
     store: *const farjump_store_t,

@@ -22,8 +22,8 @@ impl farjump_view_t {
     }
 }
 
-/// Returns the bytes, at a multiple of 64 if they are mapped. They may be read until the view is released, and never
-/// written. NULL if `view` is.
+/// Returns the bytes, at a multiple of 64 if they are mapped. They may be read until the view is released,
+/// and never written. NULL if `view` is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_view_data(view: *const farjump_view_t) -> *const c_void {
     // SAFETY: the header requires a view.
@@ -44,9 +44,9 @@ pub unsafe extern "C" fn farjump_view_is_mapped(view: *const farjump_view_t) -> 
     value(false, || Ok(unsafe { object(view, "view")? }.view.is_mapped()))
 }
 
-/// Ends it, and sets the variable to NULL. Does nothing if it is NULL already. The store or client that the view came
-/// from may be closed before. The owner learns of the release with the client's next request, and in any case when this
-/// process ends.
+/// Ends it, and sets the variable to NULL. Does nothing if it is NULL already. The store or client that the
+/// view came from may be closed before. The owner learns of the release with the client's next request, and
+/// in any case when this process ends.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_view_release(view: *mut *mut farjump_view_t) -> farjump_status_t {
     guarded(|| {

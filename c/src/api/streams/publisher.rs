@@ -46,8 +46,8 @@ impl farjump_publisher_options_t {
     }
 }
 
-/// A publisher of handles in a topic, a queue at a store. Subscribers get the handles in the order in which they were
-/// published. It keeps the store or client that it came by. One thread uses it at a time.
+/// A publisher of handles in a topic, a queue at a store. Subscribers get the handles in the order in which
+/// they were published. It keeps the store or client that it came by. One thread uses it at a time.
 #[derive(Debug)]
 pub struct farjump_publisher_t {
     publisher: Publisher,
@@ -87,8 +87,8 @@ pub unsafe extern "C" fn farjump_publisher_options_free(
     })
 }
 
-/// Sets the maximum of entries of the topic that some subscriber has not passed yet: 1 to 65,536. The first publisher
-/// of a topic decides: the owner refuses a later one that requests another capacity. Default: 64.
+/// Sets the maximum of entries of the topic that some subscriber has not passed yet: 1 to 65,536. The first
+/// publisher of a topic decides: the owner refuses a later one that requests another capacity. Default: 64.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_publisher_options_set_capacity(
     options: *mut farjump_publisher_options_t,
@@ -97,8 +97,8 @@ pub unsafe extern "C" fn farjump_publisher_options_set_capacity(
     change!(options, options.capacity = Some(entries))
 }
 
-/// Sets the number of latest entries that stay for late subscribers, though all others have passed them. The first
-/// publisher of a topic decides. Default: none.
+/// Sets the number of latest entries that stay for late subscribers, though all others have passed them. The
+/// first publisher of a topic decides. Default: none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_publisher_options_set_keep(
     options: *mut farjump_publisher_options_t,
@@ -107,8 +107,8 @@ pub unsafe extern "C" fn farjump_publisher_options_set_keep(
     change!(options, options.keep = Some(entries))
 }
 
-/// Sets the number of subscribers for which the topic waits. Until that many have come, entries leave the topic only by
-/// FARJUMP_OVERFLOW_DROP_OLDEST. The first publisher of a topic decides. Default: 1.
+/// Sets the number of subscribers for which the topic waits. Until that many have come, entries leave the
+/// topic only by FARJUMP_OVERFLOW_DROP_OLDEST. The first publisher of a topic decides. Default: 1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_publisher_options_set_await_subscribers(
     options: *mut farjump_publisher_options_t,
@@ -142,8 +142,8 @@ fn overflow_of(number: c_int) -> Result<Overflow, Failure> {
 /// Opens a topic of this store to publish in it. The topic is made if it is not there. Its name has 1 to 255
 /// bytes. `options` may be NULL for the defaults. farjump_publisher_close() ends it.
 ///
-/// FARJUMP_ERROR_ARGUMENT for an impossible name or capacity, or a capacity that is not the first publisher's;
-/// FARJUMP_ERROR_TOO_MANY when the store has 1,024 topics, or the topic 1,024 publishers;
+/// FARJUMP_ERROR_ARGUMENT for an impossible name or capacity, or a capacity that is not the first
+/// publisher's; FARJUMP_ERROR_TOO_MANY when the store has 1,024 topics, or the topic 1,024 publishers;
 /// FARJUMP_ERROR_STORE_FULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_store_publisher(
@@ -182,8 +182,8 @@ pub unsafe extern "C" fn farjump_client_publisher(
     })
 }
 
-/// Ends it, and sets the variable to NULL. Does nothing if it is NULL already. Without farjump_publisher_finish()
-/// before, subscribers get FARJUMP_ERROR_PUBLISHER_GONE, as when the process ends.
+/// Ends it, and sets the variable to NULL. Does nothing if it is NULL already. Without
+/// farjump_publisher_finish() before, subscribers get FARJUMP_ERROR_PUBLISHER_GONE, as when the process ends.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_publisher_close(
     publisher: *mut *mut farjump_publisher_t,
@@ -202,8 +202,8 @@ pub unsafe extern "C" fn farjump_publisher_topic(publisher: *const farjump_publi
     value(std::ptr::null(), || Ok(unsafe { object(publisher, "publisher")? }.topic.as_ptr()))
 }
 
-/// Returns the number of the publisher, which no other publisher of the store has (farjump_item_publisher()). 0 if
-/// `publisher` is NULL.
+/// Returns the number of the publisher, which no other publisher of the store has (farjump_item_publisher()).
+/// 0 if `publisher` is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_publisher_number(publisher: *const farjump_publisher_t) -> u64 {
     // SAFETY: the header requires a publisher.
@@ -230,13 +230,13 @@ unsafe fn published(
     Ok(FARJUMP_OK)
 }
 
-/// Publishes a handle, of an object of any store. The object stays as it is: its maker evicts it. At a full topic it
-/// acts as farjump_publisher_options_set_overflow() chose, and waits `timeout_ns` nanoseconds at most. `number`, unless
-/// it is NULL, becomes the entry's number in the topic. The handle is copied.
+/// Publishes a handle, of an object of any store. The object stays as it is: its maker evicts it. At a full
+/// topic it acts as farjump_publisher_options_set_overflow() chose, and waits `timeout_ns` nanoseconds at
+/// most. `number`, unless it is NULL, becomes the entry's number in the topic. The handle is copied.
 ///
 /// FARJUMP_ERROR_TOPIC_FULL when the topic stays full; nothing is published then. FARJUMP_ERROR_GONE,
-/// FARJUMP_ERROR_WRONG_KEY for an object of the topic's store; FARJUMP_ERROR_TOO_LARGE for a handle of more than 1,024
-/// bytes; FARJUMP_ERROR_ARGUMENT after farjump_publisher_finish(). After FARJUMP_ERROR_TIMEOUT and
+/// FARJUMP_ERROR_WRONG_KEY for an object of the topic's store; FARJUMP_ERROR_TOO_LARGE for a handle of more
+/// than 1,024 bytes; FARJUMP_ERROR_ARGUMENT after farjump_publisher_finish(). After FARJUMP_ERROR_TIMEOUT and
 /// FARJUMP_ERROR_PEER_GONE it may have been published.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_publisher_publish(
@@ -255,10 +255,11 @@ pub unsafe extern "C" fn farjump_publisher_publish(
     })
 }
 
-/// Publishes as farjump_publisher_publish() does, and the topic owns the object. The store evicts the object when all
-/// subscribers have received it and released their items.
+/// Publishes as farjump_publisher_publish() does, and the topic owns the object. The store evicts the object
+/// when all subscribers have received it and released their items.
 ///
-/// Fails as farjump_publisher_publish(); FARJUMP_ERROR_ARGUMENT for an object of another store than the topic's.
+/// Fails as farjump_publisher_publish(); FARJUMP_ERROR_ARGUMENT for an object of another store than the
+/// topic's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_publisher_give(
     publisher: *mut farjump_publisher_t,
@@ -279,7 +280,8 @@ pub unsafe extern "C" fn farjump_publisher_give(
 /// Makes an object of a copy of `size` bytes at the topic's store, and publishes it: the topic owns it, as by
 /// farjump_publisher_give(). `type_name` is a name for its type, of at most 255 bytes; NULL for none.
 ///
-/// Fails as farjump_publisher_publish(), and with FARJUMP_ERROR_STORE_FULL. After a failure there is no such object.
+/// Fails as farjump_publisher_publish(), and with FARJUMP_ERROR_STORE_FULL. After a failure there is no such
+/// object.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_publisher_publish_bytes(
     publisher: *mut farjump_publisher_t,
@@ -299,9 +301,9 @@ pub unsafe extern "C" fn farjump_publisher_publish_bytes(
     })
 }
 
-/// Announces that no more entries of this publisher follow. When all publishers have finished, the stream ends for a
-/// subscriber that has received all entries. Finishing again does nothing. farjump_publisher_close() follows. The call
-/// takes `timeout_ns` nanoseconds at most.
+/// Announces that no more entries of this publisher follow. When all publishers have finished, the stream
+/// ends for a subscriber that has received all entries. Finishing again does nothing.
+/// farjump_publisher_close() follows. The call takes `timeout_ns` nanoseconds at most.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_publisher_finish(
     publisher: *mut farjump_publisher_t,
@@ -315,8 +317,9 @@ pub unsafe extern "C" fn farjump_publisher_finish(
     })
 }
 
-/// Discards a topic of this store that has neither publishers nor subscribers, and evicts the objects that it owns: for
-/// a topic whose entries no subscriber takes. `was_there`, unless it is NULL, becomes true if there was such a topic.
+/// Discards a topic of this store that has neither publishers nor subscribers, and evicts the objects that it
+/// owns: for a topic whose entries no subscriber takes. `was_there`, unless it is NULL, becomes true if there
+/// was such a topic.
 ///
 /// FARJUMP_ERROR_BUSY for a topic that has publishers or subscribers.
 #[unsafe(no_mangle)]

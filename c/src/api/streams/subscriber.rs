@@ -27,8 +27,8 @@ impl farjump_subscriber_options_t {
     }
 }
 
-/// A subscriber to a topic, which gets the handles published there, in order. It keeps the store or client that it came
-/// by. One thread uses it at a time.
+/// A subscriber to a topic, which gets the handles published there, in order. It keeps the store or client
+/// that it came by. One thread uses it at a time.
 #[derive(Debug)]
 pub struct farjump_subscriber_t {
     subscriber: Subscriber,
@@ -44,8 +44,9 @@ impl farjump_subscriber_t {
     }
 }
 
-/// An entry of a topic: the handle of an object. An object that the topic owns stays until all subscribers have
-/// received it and released their items; a view keeps the bytes beyond that. Any number of threads may use it at once.
+/// An entry of a topic: the handle of an object. An object that the topic owns stays until all subscribers
+/// have received it and released their items; a view keeps the bytes beyond that. Any number of threads may
+/// use it at once.
 #[derive(Debug)]
 pub struct farjump_item_t {
     item: Item,
@@ -78,8 +79,8 @@ pub unsafe extern "C" fn farjump_subscriber_options_free(
     })
 }
 
-/// Sets whether the subscriber begins with the next entry that is published. Default: no, it begins with the oldest in
-/// the topic.
+/// Sets whether the subscriber begins with the next entry that is published. Default: no, it begins with the
+/// oldest in the topic.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_subscriber_options_set_from_now(
     options: *mut farjump_subscriber_options_t,
@@ -88,8 +89,8 @@ pub unsafe extern "C" fn farjump_subscriber_options_set_from_now(
     change!(options, options.from_now = from_now)
 }
 
-/// Sets the number of publishers that must have opened the topic before the stream can end. With 0, the stream ends
-/// whenever no publisher is open and the subscriber has received all entries. Default: 1.
+/// Sets the number of publishers that must have opened the topic before the stream can end. With 0, the
+/// stream ends whenever no publisher is open and the subscriber has received all entries. Default: 1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_subscriber_options_set_publishers(
     options: *mut farjump_subscriber_options_t,
@@ -140,8 +141,8 @@ pub unsafe extern "C" fn farjump_client_subscribe(
     })
 }
 
-/// Ends it, and sets the variable to NULL. Does nothing if it is NULL already. The subscriber no longer delays
-/// publishers. Its items stay.
+/// Ends it, and sets the variable to NULL. Does nothing if it is NULL already. The subscriber no longer
+/// delays publishers. Its items stay.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_subscriber_close(
     subscriber: *mut *mut farjump_subscriber_t,
@@ -153,15 +154,16 @@ pub unsafe extern "C" fn farjump_subscriber_close(
     })
 }
 
-/// Waits for the next entry, `timeout_ns` nanoseconds at most; with 0 an entry that is there comes. The reply of an
-/// owner elsewhere may take up to a second more. farjump_item_release() ends the item.
+/// Waits for the next entry, `timeout_ns` nanoseconds at most; with 0 an entry that is there comes. The reply
+/// of an owner elsewhere may take up to a second more. farjump_item_release() ends the item.
 ///
-/// FARJUMP_NOT_YET when no entry came in time. FARJUMP_STREAM_END when all publishers have finished and the subscriber
-/// has received all entries; publishers that come later continue the stream. FARJUMP_ERROR_PUBLISHER_GONE once for each
-/// publisher that ended without finishing, after its entries: other publishers continue, and so does the next call.
-/// FARJUMP_ERROR_TOO_MANY when the subscriber holds more items of owned objects than the topic has entries: release
-/// some. FARJUMP_ERROR_TIMEOUT, FARJUMP_ERROR_PEER_GONE. After any other error than FARJUMP_ERROR_PUBLISHER_GONE the
-/// same entry comes again.
+/// FARJUMP_NOT_YET when no entry came in time. FARJUMP_STREAM_END when all publishers have finished and the
+/// subscriber has received all entries; publishers that come later continue the stream.
+/// FARJUMP_ERROR_PUBLISHER_GONE once for each publisher that ended without finishing, after its entries:
+/// other publishers continue, and so does the next call. FARJUMP_ERROR_TOO_MANY when the subscriber holds
+/// more items of owned objects than the topic has entries: release some. FARJUMP_ERROR_TIMEOUT,
+/// FARJUMP_ERROR_PEER_GONE. After any other error than FARJUMP_ERROR_PUBLISHER_GONE the same entry comes
+/// again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_subscriber_next(
     subscriber: *mut farjump_subscriber_t,
@@ -207,8 +209,8 @@ pub unsafe extern "C" fn farjump_subscriber_lost(subscriber: *const farjump_subs
     value(0, || Ok(unsafe { object(subscriber, "subscriber")? }.subscriber.lost()))
 }
 
-/// Returns the number of the publisher that the last FARJUMP_ERROR_PUBLISHER_GONE was about. `published`, unless it is
-/// NULL, becomes the number of its entries. 0 if there was none, or `subscriber` is NULL.
+/// Returns the number of the publisher that the last FARJUMP_ERROR_PUBLISHER_GONE was about. `published`,
+/// unless it is NULL, becomes the number of its entries. 0 if there was none, or `subscriber` is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_subscriber_gone(
     subscriber: *const farjump_subscriber_t,
@@ -247,16 +249,16 @@ pub unsafe extern "C" fn farjump_item_publisher(item: *const farjump_item_t) -> 
     value(0, || Ok(unsafe { object(item, "item")? }.item.publisher()))
 }
 
-/// Returns the number of entries that the topic dropped between the item before and this one, because the subscriber
-/// was too slow. 0 if `item` is NULL.
+/// Returns the number of entries that the topic dropped between the item before and this one, because the
+/// subscriber was too slow. 0 if `item` is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_item_lost(item: *const farjump_item_t) -> u64 {
     // SAFETY: the header requires an item.
     value(0, || Ok(unsafe { object(item, "item")? }.item.lost()))
 }
 
-/// Returns whether the topic owns the object (farjump_publisher_give(), farjump_publisher_publish_bytes()). False if
-/// `item` is NULL.
+/// Returns whether the topic owns the object (farjump_publisher_give(), farjump_publisher_publish_bytes()).
+/// False if `item` is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_item_is_owned(item: *const farjump_item_t) -> bool {
     // SAFETY: the header requires an item.

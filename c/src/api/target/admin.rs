@@ -14,12 +14,12 @@ use crate::api::shared_options::key_in;
 use crate::api::status::farjump_status_t::{self, *};
 use crate::api::target::farjump_target_stats_t;
 
-/// The admin interface of the target at an address: requests list its stored code, read its statistics and drop code.
-/// Each request opens a connection of its own, which makes no link and does not count as a source. Nothing stays open
-/// between requests. Any number of threads may send requests at once.
+/// The admin interface of the target at an address: requests list its stored code, read its statistics and
+/// drop code. Each request opens a connection of its own, which makes no link and does not count as a source.
+/// Nothing stays open between requests. Any number of threads may send requests at once.
 ///
-/// All requests fail with FARJUMP_ERROR_CONNECT when no process listens there, when the listener is no target or
-/// another user's, or when it does not respond in time.
+/// All requests fail with FARJUMP_ERROR_CONNECT when no process listens there, when the listener is no target
+/// or another user's, or when it does not respond in time.
 #[derive(Debug)]
 pub struct farjump_admin_t {
     admin: Admin,
@@ -58,8 +58,8 @@ pub unsafe extern "C" fn farjump_admin_free(admin: *mut *mut farjump_admin_t) ->
     })
 }
 
-/// Sets the limit for each request, in nanoseconds. A target responds when the function that it is running has
-/// returned. Default: 10 seconds. No other thread may be sending a request.
+/// Sets the limit for each request, in nanoseconds. A target responds when the function that it is running
+/// has returned. Default: 10 seconds. No other thread may be sending a request.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_admin_set_timeout(
     admin: *mut farjump_admin_t,
@@ -73,8 +73,8 @@ pub unsafe extern "C" fn farjump_admin_set_timeout(
     })
 }
 
-/// Sets the key that the target has too, for a target at `tcp:HOST:PORT`, from a file as `farjump key` makes it. The
-/// file is read now. No other thread may be sending a request.
+/// Sets the key that the target has too, for a target at `tcp:HOST:PORT`, from a file as `farjump key` makes
+/// it. The file is read now. No other thread may be sending a request.
 ///
 /// FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
 #[unsafe(no_mangle)]
@@ -107,8 +107,8 @@ pub unsafe extern "C" fn farjump_admin_images(
     })
 }
 
-/// Runs `callback`, with `user`, for each object in the target's store of objects, the most recently used first: 65,536
-/// at most.
+/// Runs `callback`, with `user`, for each object in the target's store of objects, the most recently used
+/// first: 65,536 at most.
 ///
 /// FARJUMP_ERROR_CONNECT also when the target has no such store.
 #[unsafe(no_mangle)]
@@ -127,9 +127,9 @@ pub unsafe extern "C" fn farjump_admin_objects(
     })
 }
 
-/// Drops code from the target's store, with its statics. `dropped`, unless it is NULL, becomes the number of images
-/// dropped. Calls under way are not lost: the target requests the code from a source that calls it again. The target
-/// keeps its own functions. Absence of such code is no error.
+/// Drops code from the target's store, with its statics. `dropped`, unless it is NULL, becomes the number of
+/// images dropped. Calls under way are not lost: the target requests the code from a source that calls it
+/// again. The target keeps its own functions. Absence of such code is no error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_admin_drop(
     admin: *const farjump_admin_t,

@@ -11,18 +11,19 @@ use crate::api::library::{farjump_code_id_t, farjump_library_t};
 use crate::api::status::farjump_status_t::{self, *};
 use crate::api::target::{farjump_target_t, usable};
 
-/// Runs the function of `library` here, on this thread, without a link: for programs that take calls in ways of their
-/// own, as a command of a server. Its payload routines make the payload of the `args_size` bytes at `args`. Its reply
-/// becomes the content of `reply`, empty if it replied nothing; NULL for a reply that is not needed.
+/// Runs the function of `library` here, on this thread, without a link: for programs that take calls in ways
+/// of their own, as a command of a server. Its payload routines make the payload of the `args_size` bytes at
+/// `args`. Its reply becomes the content of `reply`, empty if it replied nothing; NULL for a reply that is
+/// not needed.
 ///
-/// The target treats the code like code that a source brings: the same allow-list and limits, and the same store, where
-/// it stays for the next call. The function gets the target's arguments. The store drops other code if it needs the
-/// space. Messages that the function sends go with the next calls of farjump_target_poll(), and their outcomes are
-/// dropped: poll, also if the target is armed.
+/// The target treats the code like code that a source brings: the same allow-list and limits, and the same
+/// store, where it stays for the next call. The function gets the target's arguments. The store drops other
+/// code if it needs the space. Messages that the function sends go with the next calls of
+/// farjump_target_poll(), and their outcomes are dropped: poll, also if the target is armed.
 ///
-/// FARJUMP_ERROR_REFUSED if the code may not come in or cannot be linked, or for arguments or a reply over the limit.
-/// FARJUMP_ERROR_PANICKED; FARJUMP_ERROR_LIBRARY if the library has no image for this CPU or a payload routine fails.
-/// FARJUMP_ERROR_BUSY from inside an injected function or a callback of the target.
+/// FARJUMP_ERROR_REFUSED if the code may not come in or cannot be linked, or for arguments or a reply over
+/// the limit. FARJUMP_ERROR_PANICKED; FARJUMP_ERROR_LIBRARY if the library has no image for this CPU or a
+/// payload routine fails. FARJUMP_ERROR_BUSY from inside an injected function or a callback of the target.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_call(
     target: *mut farjump_target_t,
@@ -41,9 +42,9 @@ pub unsafe extern "C" fn farjump_target_call(
 }
 
 /// Does the same as farjump_target_call(), for the `image_size` bytes of an image at `image`, as
-/// farjump_library_image() returns them. The function gets a copy of the `payload_size` bytes at `payload` as its
-/// payload. Image and payload are read during the call only. `name` is the function's, for messages and for `farjump
-/// stats`.
+/// farjump_library_image() returns them. The function gets a copy of the `payload_size` bytes at `payload` as
+/// its payload. Image and payload are read during the call only. `name` is the function's, for messages and
+/// for `farjump stats`.
 ///
 /// Each call hashes the image; farjump_target_call_stored() does not.
 #[unsafe(no_mangle)]
@@ -71,8 +72,8 @@ pub unsafe extern "C" fn farjump_target_call_image(
     })
 }
 
-/// Does the same as farjump_target_call_image(), for code in the target's store that a source or an earlier call
-/// brought.
+/// Does the same as farjump_target_call_image(), for code in the target's store that a source or an earlier
+/// call brought.
 ///
 /// FARJUMP_ERROR_REFUSED, with farjump_last_cause() FARJUMP_CAUSE_CODE_MISSING, if it is not there.
 #[unsafe(no_mangle)]

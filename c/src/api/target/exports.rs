@@ -11,9 +11,10 @@ use crate::api::target::options::{farjump_function_t, farjump_target_options_t, 
 use crate::api::target::{farjump_target_t, usable};
 
 /// Sets whether processes that may connect may also have targets load libraries while they run
-/// (farjump_admin_export_library(), `farjump export`). Symbols of these libraries take precedence over all other
-/// exports. Default: no. A process restricted to the code that farjump_target_options_allow_code() lists could run any
-/// code by this. It is the short form of adding FARJUMP_RIGHT_EXPORT to farjump_target_options_set_rights().
+/// (farjump_admin_export_library(), `farjump export`). Symbols of these libraries take precedence over all
+/// other exports. Default: no. A process restricted to the code that farjump_target_options_allow_code()
+/// lists could run any code by this. It is the short form of adding FARJUMP_RIGHT_EXPORT to
+/// farjump_target_options_set_rights().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_allow_export(
     options: *mut farjump_target_options_t,
@@ -22,10 +23,10 @@ pub unsafe extern "C" fn farjump_target_options_set_allow_export(
     change!(options, options.allow_export = allowed)
 }
 
-/// Offers a function as `name` from now on. It takes precedence over all earlier exports of that name (interposing).
-/// Code linked before keeps its addresses, also for sources that connect later; farjump_target_drop_code() has it
-/// linked again. The function must be valid until the target is closed. Names that begin with `farjump_` are reserved
-/// for services.
+/// Offers a function as `name` from now on. It takes precedence over all earlier exports of that name
+/// (interposing). Code linked before keeps its addresses, also for sources that connect later;
+/// farjump_target_drop_code() has it linked again. The function must be valid until the target is closed.
+/// Names that begin with `farjump_` are reserved for services.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_export_function(
     target: *mut farjump_target_t,
@@ -50,8 +51,9 @@ pub unsafe extern "C" fn farjump_target_export_data(
     unsafe { export(target, name, data, "data") }
 }
 
-/// Does the same as farjump_target_export_function(), for every symbol that a shared library itself defines, by path or
-/// soname. The library is loaded now, which runs its constructors, and stays until the process ends.
+/// Does the same as farjump_target_export_function(), for every symbol that a shared library itself defines,
+/// by path or soname. The library is loaded now, which runs its constructors, and stays until the process
+/// ends.
 ///
 /// FARJUMP_ERROR_LIBRARY when it cannot be loaded; nothing has changed then.
 #[unsafe(no_mangle)]
@@ -68,11 +70,12 @@ pub unsafe extern "C" fn farjump_target_export_library(
     })
 }
 
-/// Has the target load the shared library at `path`, whose bytes travel. The target offers its symbols before all
-/// earlier exports, as farjump_target_export_library() does. The libraries that it depends on must exist at the target.
+/// Has the target load the shared library at `path`, whose bytes travel. The target offers its symbols before
+/// all earlier exports, as farjump_target_export_library() does. The libraries that it depends on must exist
+/// at the target.
 ///
-/// FARJUMP_ERROR_CONNECT also when the target does not allow it (farjump_target_options_set_allow_export()), or cannot
-/// load it; FARJUMP_ERROR_LIBRARY when the file cannot be read.
+/// FARJUMP_ERROR_CONNECT also when the target does not allow it (farjump_target_options_set_allow_export()),
+/// or cannot load it; FARJUMP_ERROR_LIBRARY when the file cannot be read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_admin_export_library(
     admin: *const farjump_admin_t,

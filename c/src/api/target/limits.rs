@@ -21,9 +21,9 @@ pub unsafe extern "C" fn farjump_target_options_set_modes(
     change!(options, options.modes = Some(farjump_mode_t::several(modes)?))
 }
 
-/// Sets the rights of processes that may connect: some of FARJUMP_RIGHT_OBSERVE and its kin, or-ed together, or 0.
-/// Default: to observe, to call and to inject. Each process learns its rights when it connects (farjump_link_rights()),
-/// and a request without the right is refused.
+/// Sets the rights of processes that may connect: some of FARJUMP_RIGHT_OBSERVE and its kin, or-ed together,
+/// or 0. Default: to observe, to call and to inject. Each process learns its rights when it connects
+/// (farjump_link_rights()), and a request without the right is refused.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_rights(
     options: *mut farjump_target_options_t,
@@ -41,9 +41,9 @@ pub unsafe extern "C" fn farjump_target_options_set_arena_size(
     change!(options, options.arena_size = Some(bytes))
 }
 
-/// Sets the capacity of the code store, in bytes of images as they travel and in images. When more comes, the target
-/// drops the least recently called code, with its statics. It requests that code from a source that calls it again.
-/// Default: twice the capacity for placed code, and 8192 images.
+/// Sets the capacity of the code store, in bytes of images as they travel and in images. When more comes, the
+/// target drops the least recently called code, with its statics. It requests that code from a source that
+/// calls it again. Default: twice the capacity for placed code, and 8192 images.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_store_capacity(
     options: *mut farjump_target_options_t,
@@ -53,8 +53,9 @@ pub unsafe extern "C" fn farjump_target_options_set_store_capacity(
     change!(options, options.store = Some((bytes, images)))
 }
 
-/// Sets the size of a mailbox: bytes of frames that one source may have written and the target not yet run. They are
-/// rounded up to a power of two, and are at most 2 GiB. Each source has its own mailbox. Default: 4 MiB.
+/// Sets the size of a mailbox: bytes of frames that one source may have written and the target not yet run.
+/// They are rounded up to a power of two, and are at most 2 GiB. Each source has its own mailbox. Default: 4
+/// MiB.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_mailbox_size(
     options: *mut farjump_target_options_t,
@@ -63,8 +64,8 @@ pub unsafe extern "C" fn farjump_target_options_set_mailbox_size(
     change!(options, options.mailbox = Some(bytes))
 }
 
-/// Sets whether a mailbox has all of its memory when its link is made. Default: no. Over `shm` it takes memory as
-/// frames first come to it, from 256 KiB up to its size.
+/// Sets whether a mailbox has all of its memory when its link is made. Default: no. Over `shm` it takes
+/// memory as frames first come to it, from 256 KiB up to its size.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_prefault(
     options: *mut farjump_target_options_t,
@@ -82,8 +83,8 @@ pub unsafe extern "C" fn farjump_target_options_set_wait_policy(
     change!(options, options.wait = Some(policy.into()))
 }
 
-/// Sets the time limit for the rest of a frame after its beginning, in nanoseconds. After it the target ends the
-/// source's link. Default: 1 second.
+/// Sets the time limit for the rest of a frame after its beginning, in nanoseconds. After it the target ends
+/// the source's link. Default: 1 second.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_stall_timeout(
     options: *mut farjump_target_options_t,
@@ -92,8 +93,8 @@ pub unsafe extern "C" fn farjump_target_options_set_stall_timeout(
     change!(options, options.stall_timeout = Some(nanoseconds))
 }
 
-/// Sets the limit for a connecting process to make its link, in nanoseconds. It also limits a source that connects to
-/// the large mailbox that it requested, and a link to a destination. Default: 2 seconds.
+/// Sets the limit for a connecting process to make its link, in nanoseconds. It also limits a source that
+/// connects to the large mailbox that it requested, and a link to a destination. Default: 2 seconds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_handshake_timeout(
     options: *mut farjump_target_options_t,
@@ -102,7 +103,8 @@ pub unsafe extern "C" fn farjump_target_options_set_handshake_timeout(
     change!(options, options.handshake_timeout = Some(nanoseconds))
 }
 
-/// Sets the shortest interval at which a busy target looks for new connections, in nanoseconds. Default: 1 millisecond.
+/// Sets the shortest interval at which a busy target looks for new connections, in nanoseconds. Default: 1
+/// millisecond.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_control_interval(
     options: *mut farjump_target_options_t,
@@ -120,8 +122,8 @@ pub unsafe extern "C" fn farjump_target_options_set_max_sources(
     change!(options, options.max_sources = Some(sources))
 }
 
-/// Admits code with this id, or of the family with this id, and no other, in any mode. Further calls add ids. A family
-/// is the images of one library for all of its platforms. Default: all code. Functions of
+/// Admits code with this id, or of the family with this id, and no other, in any mode. Further calls add ids.
+/// A family is the images of one library for all of its platforms. Default: all code. Functions of
 /// farjump_target_options_add_local() need not be listed, because they do not come in.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_allow_code(
@@ -134,8 +136,8 @@ pub unsafe extern "C" fn farjump_target_options_allow_code(
     })
 }
 
-/// Sets the largest frame in bytes, with header and code, rounded down to a multiple of 64. Default: bounded only by
-/// the largest payload and code. Sources learn it when they connect.
+/// Sets the largest frame in bytes, with header and code, rounded down to a multiple of 64. Default: bounded
+/// only by the largest payload and code. Sources learn it when they connect.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_max_frame(
     options: *mut farjump_target_options_t,
@@ -144,8 +146,8 @@ pub unsafe extern "C" fn farjump_target_options_set_max_frame(
     change!(options, options.max_frame = Some(bytes))
 }
 
-/// Sets the largest image that may come in, in bytes. Default: the capacity for placed code is the only limit. Sources
-/// learn it when they connect.
+/// Sets the largest image that may come in, in bytes. Default: the capacity for placed code is the only
+/// limit. Sources learn it when they connect.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_max_image(
     options: *mut farjump_target_options_t,
@@ -154,8 +156,9 @@ pub unsafe extern "C" fn farjump_target_options_set_max_image(
     change!(options, options.max_image = Some(bytes))
 }
 
-/// Sets the largest payload with which a function runs, in bytes. Default: 64 MiB, or the mailbox's capacity if that is
-/// more. A limit below 40 bytes makes small calls slower. Sources learn an explicit limit when they connect.
+/// Sets the largest payload with which a function runs, in bytes. Default: 64 MiB, or the mailbox's capacity
+/// if that is more. A limit below 40 bytes makes small calls slower. Sources learn an explicit limit when
+/// they connect.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_max_payload(
     options: *mut farjump_target_options_t,
@@ -164,8 +167,9 @@ pub unsafe extern "C" fn farjump_target_options_set_max_payload(
     change!(options, options.max_payload = Some(bytes))
 }
 
-/// Sets the memory that one source may take here, in bytes: its mailbox, code that it brought, and replies that wait
-/// for credit, are held or are gathered. Default: no limit. The target refuses requests over the limit.
+/// Sets the memory that one source may take here, in bytes: its mailbox, code that it brought, and replies
+/// that wait for credit, are held or are gathered. Default: no limit. The target refuses requests over the
+/// limit.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_max_source_memory(
     options: *mut farjump_target_options_t,
@@ -174,8 +178,8 @@ pub unsafe extern "C" fn farjump_target_options_set_max_source_memory(
     change!(options, options.max_source_memory = Some(bytes))
 }
 
-/// Sets the name by which sources, destinations and `farjump stats` show the target: 64 characters of it. Default: the
-/// executable's.
+/// Sets the name by which sources, destinations and `farjump stats` show the target: 64 characters of it.
+/// Default: the executable's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_program(
     options: *mut farjump_target_options_t,
@@ -194,9 +198,10 @@ pub unsafe extern "C" fn farjump_target_options_set_transport(
     change!(options, options.transport = Some(text(name, "name")?.to_owned()))
 }
 
-/// Sets whether `ucx-am` may use UCX's TCP, to sources and to destinations. A process that reaches a UCX port may then
-/// write any address of this process without any check, and a source may as long as its link lasts; `tcp` reaches other
-/// machines without that. Default: no. Sources have to allow it too: farjump_link_options_set_ucx_tcp().
+/// Sets whether `ucx-am` may use UCX's TCP, to sources and to destinations. A process that reaches a UCX port
+/// may then write any address of this process without any check, and a source may as long as its link lasts;
+/// `tcp` reaches other machines without that. Default: no. Sources have to allow it too:
+/// farjump_link_options_set_ucx_tcp().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_ucx_tcp(
     options: *mut farjump_target_options_t,
@@ -205,8 +210,8 @@ pub unsafe extern "C" fn farjump_target_options_set_ucx_tcp(
     change!(options, options.ucx_tcp = allowed)
 }
 
-/// Sets whether frames may travel in the clear by `tcp` although both processes have a key, on a network that you
-/// trust. Control connections are encrypted in any case. Default: no. Sources have to allow it too:
+/// Sets whether frames may travel in the clear by `tcp` although both processes have a key, on a network that
+/// you trust. Control connections are encrypted in any case. Default: no. Sources have to allow it too:
 /// farjump_link_options_set_clear().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_clear(
@@ -216,10 +221,10 @@ pub unsafe extern "C" fn farjump_target_options_set_clear(
     change!(options, options.clear = clear)
 }
 
-/// Sets the key that sources have too, for a target at `tcp:HOST:PORT`, and that destinations at such addresses have:
-/// 32 bytes, as hard to guess as random ones. The target admits processes that have the key. Without a key a target
-/// listens on this machine's loopback only. No effect on Unix sockets. The bytes are copied, and wiped when the options
-/// are freed.
+/// Sets the key that sources have too, for a target at `tcp:HOST:PORT`, and that destinations at such
+/// addresses have: 32 bytes, as hard to guess as random ones. The target admits processes that have the key.
+/// Without a key a target listens on this machine's loopback only. No effect on Unix sockets. The bytes are
+/// copied, and wiped when the options are freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_key(
     options: *mut farjump_target_options_t,
@@ -228,9 +233,10 @@ pub unsafe extern "C" fn farjump_target_options_set_key(
     change!(options, (options.key, options.key_file) = (Some(key_of(key)?), None))
 }
 
-/// Sets the keys of sources, for a target at `tcp:HOST:PORT`, in a file as `farjump key` makes it: up to 64, each with
-/// a name and optionally rights of its own. The file is read now, and checked while the target runs: changes count
-/// within about a second. Removing a key ends its links. If the file holds one key alone, destinations use it.
+/// Sets the keys of sources, for a target at `tcp:HOST:PORT`, in a file as `farjump key` makes it: up to 64,
+/// each with a name and optionally rights of its own. The file is read now, and checked while the target
+/// runs: changes count within about a second. Removing a key ends its links. If the file holds one key alone,
+/// destinations use it.
 ///
 /// FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
 #[unsafe(no_mangle)]
@@ -245,8 +251,8 @@ pub unsafe extern "C" fn farjump_target_options_set_key_file(
     })
 }
 
-/// Sets the longest silence of the machine of a source or destination over TCP before the peer counts as gone, in
-/// nanoseconds. Default: 10 seconds; from 1 second to 32,767.
+/// Sets the longest silence of the machine of a source or destination over TCP before the peer counts as
+/// gone, in nanoseconds. Default: 10 seconds; from 1 second to 32,767.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_peer_timeout(
     options: *mut farjump_target_options_t,

@@ -139,13 +139,13 @@ impl farjump_target_stats_t {
     }
 }
 
-/// Makes a target that listens at `address`: `unix:PATH`, `unix:@NAME`, or `tcp:HOST:PORT`. `options` may be NULL for
-/// the defaults: then injected code can call only `memcpy` and its kin, and farjump_reply() and its kin.
-/// farjump_target_close() ends it.
+/// Makes a target that listens at `address`: `unix:PATH`, `unix:@NAME`, or `tcp:HOST:PORT`. `options` may be
+/// NULL for the defaults: then injected code can call only `memcpy` and its kin, and farjump_reply() and its
+/// kin. farjump_target_close() ends it.
 ///
-/// FARJUMP_ERROR_CONNECT when the address is taken or malformed, or no transport is usable. FARJUMP_ERROR_ARGUMENT for
-/// limits that let nothing in. FARJUMP_ERROR_LIBRARY for a library that cannot be opened. FARJUMP_ERROR_SYSTEM where
-/// memory cannot be made executable.
+/// FARJUMP_ERROR_CONNECT when the address is taken or malformed, or no transport is usable.
+/// FARJUMP_ERROR_ARGUMENT for limits that let nothing in. FARJUMP_ERROR_LIBRARY for a library that cannot be
+/// opened. FARJUMP_ERROR_SYSTEM where memory cannot be made executable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_listen(
     address: *const c_char,
@@ -203,8 +203,8 @@ pub unsafe extern "C" fn farjump_target_poll(
     })
 }
 
-/// Serves until farjump_stopper_stop(): polls, spins for a while when idle, then sleeps. All links have ended when it
-/// returns.
+/// Serves until farjump_stopper_stop(): polls, spins for a while when idle, then sleeps. All links have ended
+/// when it returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_run(target: *mut farjump_target_t) -> farjump_status_t {
     guarded(|| {
@@ -214,8 +214,8 @@ pub unsafe extern "C" fn farjump_target_run(target: *mut farjump_target_t) -> fa
     })
 }
 
-/// Sleeps until a frame, a connection or a stop comes, `timeout_ns` nanoseconds at most. Returns FARJUMP_NOT_YET if
-/// nothing came. The next farjump_target_poll() handles the event.
+/// Sleeps until a frame, a connection or a stop comes, `timeout_ns` nanoseconds at most. Returns
+/// FARJUMP_NOT_YET if nothing came. The next farjump_target_poll() handles the event.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_wait(
     target: *mut farjump_target_t,
@@ -246,9 +246,9 @@ pub unsafe extern "C" fn farjump_target_arm(
     })
 }
 
-/// Ends the sleep: sources that call need not wake the target any more, and the next farjump_target_poll() reads
-/// the event that woke it from the system. Of more than four sources over `shm`, those that have brought nothing
-/// stay armed: farjump_target_fd() may become readable by their first frame.
+/// Ends the sleep: sources that call need not wake the target any more, and the next farjump_target_poll()
+/// reads the event that woke it from the system. Of more than four sources over `shm`, those that have
+/// brought nothing stay armed: farjump_target_fd() may become readable by their first frame.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_disarm(target: *mut farjump_target_t) -> farjump_status_t {
     guarded(|| {
@@ -258,29 +258,29 @@ pub unsafe extern "C" fn farjump_target_disarm(target: *mut farjump_target_t) ->
     })
 }
 
-/// Returns whether a source that brought frames lately may be waiting for the processor that this thread runs on.
-/// Polling would keep it from running: yield (sched_yield()). A loop around farjump_target_poll() calls this about
-/// every 64 polls without result. farjump_target_run() does it itself.
+/// Returns whether a source that brought frames lately may be waiting for the processor that this thread runs
+/// on. Polling would keep it from running: yield (sched_yield()). A loop around farjump_target_poll() calls
+/// this about every 64 polls without result. farjump_target_run() does it itself.
 ///
-/// Where memory is mapped (`shm`, and `ucx-put` on one machine) source and target exchange the numbers of their
-/// processors by this. Over other transports the result is true for every source on this machine. False if `target`
-/// cannot be used.
+/// Where memory is mapped (`shm`, and `ucx-put` on one machine) source and target exchange the numbers of
+/// their processors by this. Over other transports the result is true for every source on this machine. False
+/// if `target` cannot be used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_may_share_processor(target: *mut farjump_target_t) -> bool {
     // SAFETY: the header requires a target that only this thread uses.
     value(false, || Ok(unsafe { usable(target)? }.may_share_processor()))
 }
 
-/// Returns the descriptor that becomes readable when there is work while the target is armed. It belongs to the
-/// library: watch it, and neither read nor close it. -1 if `target` cannot be used.
+/// Returns the descriptor that becomes readable when there is work while the target is armed. It belongs to
+/// the library: watch it, and neither read nor close it. -1 if `target` cannot be used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_fd(target: *mut farjump_target_t) -> c_int {
     // SAFETY: the header requires a target that only this thread uses.
     value(-1, || Ok(unsafe { usable(target)? }.as_fd().as_raw_fd()))
 }
 
-/// Returns the address that the target listens at: as given, and with the port that the system chose for port 0. The
-/// text belongs to the library, and is valid until the target is closed. NULL if `target` is.
+/// Returns the address that the target listens at: as given, and with the port that the system chose for port
+/// 0. The text belongs to the library, and is valid until the target is closed. NULL if `target` is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_address(target: *const farjump_target_t) -> *const c_char {
     // SAFETY: the header requires a target that only this thread uses.
@@ -294,8 +294,8 @@ pub unsafe extern "C" fn farjump_target_epoch(target: *mut farjump_target_t) -> 
     value(0, || Ok(unsafe { usable(target)? }.epoch()))
 }
 
-/// Reads the statistics of the target. `size` is `sizeof *stats`: fields beyond it are not written, and fields that the
-/// library does not know become 0.
+/// Reads the statistics of the target. `size` is `sizeof *stats`: fields beyond it are not written, and
+/// fields that the library does not know become 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_stats(
     target: *mut farjump_target_t,
@@ -312,8 +312,8 @@ pub unsafe extern "C" fn farjump_target_stats(
     })
 }
 
-/// Writes the number of calls that the target refused for `cause`, one of FARJUMP_CAUSE_BAD_FRAME and its kin, to
-/// `count`.
+/// Writes the number of calls that the target refused for `cause`, one of FARJUMP_CAUSE_BAD_FRAME and its
+/// kin, to `count`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_refused(
     target: *mut farjump_target_t,
@@ -398,8 +398,8 @@ pub unsafe extern "C" fn farjump_target_set_destination(
     })
 }
 
-/// Drops code from the store, with its statics. FARJUMP_NOT_YET if it is not there. The target requests the code from a
-/// source that calls it again.
+/// Drops code from the store, with its statics. FARJUMP_NOT_YET if it is not there. The target requests the
+/// code from a source that calls it again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_drop_code(
     target: *mut farjump_target_t,

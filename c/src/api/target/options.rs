@@ -280,8 +280,8 @@ pub unsafe extern "C" fn farjump_target_options_free(
     })
 }
 
-/// Sets the third argument of every injected function. It stays the caller's. Until the target is closed, it must be
-/// valid for every use by the functions, on the thread that polls the target. Default: NULL.
+/// Sets the third argument of every injected function. It stays the caller's. Until the target is closed, it
+/// must be valid for every use by the functions, on the thread that polls the target. Default: NULL.
 /// farjump_target_options_set_data() passes a file or bytes instead; the last of the two calls counts.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_args(
@@ -307,8 +307,8 @@ pub unsafe extern "C" fn farjump_target_options_export_function(
     })
 }
 
-/// Offers the address of data to injected code, under `name`: `extern T name;` in C. It must be valid until the target
-/// is closed. Otherwise it does the same as farjump_target_options_export_function().
+/// Offers the address of data to injected code, under `name`: `extern T name;` in C. It must be valid until
+/// the target is closed. Otherwise it does the same as farjump_target_options_export_function().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_export_data(
     options: *mut farjump_target_options_t,
@@ -324,8 +324,8 @@ pub unsafe extern "C" fn farjump_target_options_export_data(
     })
 }
 
-/// Offers every symbol of a shared library, by path or soname. The library is loaded when a target is made, which runs
-/// its constructors.
+/// Offers every symbol of a shared library, by path or soname. The library is loaded when a target is made,
+/// which runs its constructors.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_export_library(
     options: *mut farjump_target_options_t,
@@ -334,11 +334,11 @@ pub unsafe extern "C" fn farjump_target_options_export_library(
     change!(options, options.libraries.push(self::path(path, "path")?.to_owned()))
 }
 
-/// Lets injected code that wants the library with this soname (`libz.so.1`) find its symbols, after all other exports.
-/// Default: no library. An image names the libraries that it wants; the target never opens one that is not among these.
-/// It opens the library when the first code comes that wants it and imports a symbol found nowhere else. Opening runs
-/// its constructors. The library stays open until the process ends. A name with a slash is an error when a target is
-/// made.
+/// Lets injected code that wants the library with this soname (`libz.so.1`) find its symbols, after all other
+/// exports. Default: no library. An image names the libraries that it wants; the target never opens one that
+/// is not among these. It opens the library when the first code comes that wants it and imports a symbol
+/// found nowhere else. Opening runs its constructors. The library stays open until the process ends. A name
+/// with a slash is an error when a target is made.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_wanted_library(
     options: *mut farjump_target_options_t,
@@ -347,8 +347,8 @@ pub unsafe extern "C" fn farjump_target_options_wanted_library(
     change!(options, options.wanted.push(text(soname, "soname")?.to_owned()))
 }
 
-/// Sets whether the process's own dynamic symbols are offered, after everything else: all of libc, and the libraries
-/// that the program was linked with, including this library's functions. Default: no.
+/// Sets whether the process's own dynamic symbols are offered, after everything else: all of libc, and the
+/// libraries that the program was linked with, including this library's functions. Default: no.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_process_symbols(
     options: *mut farjump_target_options_t,
@@ -357,8 +357,8 @@ pub unsafe extern "C" fn farjump_target_options_set_process_symbols(
     change!(options, options.process_symbols = offered)
 }
 
-/// Adds the function of `library` to the target, for sources that choose FARJUMP_MODE_LOCAL: only its name travels
-/// then. Making a target links it with the exports of that target, like code that travels.
+/// Adds the function of `library` to the target, for sources that choose FARJUMP_MODE_LOCAL: only its name
+/// travels then. Making a target links it with the exports of that target, like code that travels.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_add_local(
     options: *mut farjump_target_options_t,
@@ -377,10 +377,11 @@ pub unsafe extern "C" fn farjump_target_options_set_perf_map(
     change!(options, options.perf_map = written)
 }
 
-/// Sets whether standard error names the injected code that ended the process: by a fault, by a signal that it sent to
-/// its own process, or by exit(). The process then ends as it would without the report. Default: no. The first target
-/// of the process with this option installs handlers for faults, and for signals that end a process and are not
-/// ignored. These handlers stay, and call the handlers installed before them after the report.
+/// Sets whether standard error names the injected code that ended the process: by a fault, by a signal that
+/// it sent to its own process, or by exit(). The process then ends as it would without the report. Default:
+/// no. The first target of the process with this option installs handlers for faults, and for signals that
+/// end a process and are not ignored. These handlers stay, and call the handlers installed before them after
+/// the report.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_crash_report(
     options: *mut farjump_target_options_t,
@@ -389,12 +390,12 @@ pub unsafe extern "C" fn farjump_target_options_set_crash_report(
     change!(options, options.crash_report = reported)
 }
 
-/// Has the target take bitcode (`farjump build --bitcode`), which the program `farjump_compiler` compiles for this CPU.
-/// With `preferred` it takes the bitcode of all libraries that carry any, otherwise only of those without an image for
-/// this CPU. Default: it takes no bitcode. Making a target starts the program, and fails if that cannot compile. The
-/// program ends with the target. It opens LLVM: the library in the environment variable `FARJUMP_LIBLLVM`, otherwise
-/// the newest that the dynamic linker finds, 17 or newer. If `RUSTC` names a compiler of Rust, the library of its
-/// toolchain counts too.
+/// Has the target take bitcode (`farjump build --bitcode`), which the program `farjump_compiler` compiles for
+/// this CPU. With `preferred` it takes the bitcode of all libraries that carry any, otherwise only of those
+/// without an image for this CPU. Default: it takes no bitcode. Making a target starts the program, and fails
+/// if that cannot compile. The program ends with the target. It opens LLVM: the library in the environment
+/// variable `FARJUMP_LIBLLVM`, otherwise the newest that the dynamic linker finds, 17 or newer. If `RUSTC`
+/// names a compiler of Rust, the library of its toolchain counts too.
 ///
 /// FARJUMP_ERROR_ARGUMENT if this library was built without the compiler's client.
 #[unsafe(no_mangle)]
@@ -410,9 +411,9 @@ pub unsafe extern "C" fn farjump_target_options_take_bitcode(
 }
 
 /// Sets the program of farjump_target_options_take_bitcode(). Default: the one in the environment variable
-/// `FARJUMP_COMPILER`, otherwise `farjump_compiler` beside the program, or in `../libexec/farjump` from this library's
-/// folder. A program that was not named runs only under two conditions: it and its folder belong to root, this user or
-/// the owner of this library, and no other user can write them.
+/// `FARJUMP_COMPILER`, otherwise `farjump_compiler` beside the program, or in `../libexec/farjump` from this
+/// library's folder. A program that was not named runs only under two conditions: it and its folder belong to
+/// root, this user or the owner of this library, and no other user can write them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_compiler(
     options: *mut farjump_target_options_t,
@@ -421,9 +422,9 @@ pub unsafe extern "C" fn farjump_target_options_set_compiler(
     change!(options, options.compiler = Some(self::path(program, "program")?.to_owned()))
 }
 
-/// Keeps the images that farjump_target_options_take_bitcode() has compiled in this folder, for later targets. The
-/// folder has to be this user's, and no other user may be able to write it. Default: the target keeps them in memory,
-/// until it ends.
+/// Keeps the images that farjump_target_options_take_bitcode() has compiled in this folder, for later
+/// targets. The folder has to be this user's, and no other user may be able to write it. Default: the target
+/// keeps them in memory, until it ends.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_bitcode_cache(
     options: *mut farjump_target_options_t,
@@ -432,15 +433,15 @@ pub unsafe extern "C" fn farjump_target_options_set_bitcode_cache(
     change!(options, options.bitcode_cache = Some(self::path(folder, "folder")?.to_owned()))
 }
 
-/// Sets whether a debugger can set breakpoints in injected code, and finds that code by itself. Default: no, unless the
-/// environment variable `FARJUMP_DEBUG` has a value other than 0.
+/// Sets whether a debugger can set breakpoints in injected code, and finds that code by itself. Default: no,
+/// unless the environment variable `FARJUMP_DEBUG` has a value other than 0.
 ///
 /// Each image then lies in pages of its own, which ptrace(2) can write: 4 KiB at least of
-/// farjump_target_options_set_arena_size(). It is registered by GDB's JIT interface, under the name of its main
-/// function, or with the symbols of farjump_target_options_add_debug_symbols(). Placing an image costs more, and some
-/// milliseconds while gdb is attached; calls cost the same. Code of FARJUMP_MODE_IN_PLACE runs in the mailbox, and
-/// takes hardware breakpoints alone. Debuggers find the interface in the symbol table of this library, or of a program
-/// that was linked with it: not if that is stripped.
+/// farjump_target_options_set_arena_size(). It is registered by GDB's JIT interface, under the name of its
+/// main function, or with the symbols of farjump_target_options_add_debug_symbols(). Placing an image costs
+/// more, and some milliseconds while gdb is attached; calls cost the same. Code of FARJUMP_MODE_IN_PLACE runs
+/// in the mailbox, and takes hardware breakpoints alone. Debuggers find the interface in the symbol table of
+/// this library, or of a program that was linked with it: not if that is stripped.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_debug(
     options: *mut farjump_target_options_t,
@@ -449,10 +450,10 @@ pub unsafe extern "C" fn farjump_target_options_set_debug(
     change!(options, options.debug = Some(shown))
 }
 
-/// Gives debuggers the functions, lines and variables of the ifunc library at `path` whenever its code comes, if
-/// farjump_target_options_set_debug() is on. The library is the one that the source sends, built with `farjump build
-/// -g`. It is read when a target is made, and none of its code runs. If it has no symbols, farjump_target_listen()
-/// returns FARJUMP_ERROR_LIBRARY.
+/// Gives debuggers the functions, lines and variables of the ifunc library at `path` whenever its code comes,
+/// if farjump_target_options_set_debug() is on. The library is the one that the source sends, built with
+/// `farjump build -g`. It is read when a target is made, and none of its code runs. If it has no symbols,
+/// farjump_target_listen() returns FARJUMP_ERROR_LIBRARY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_add_debug_symbols(
     options: *mut farjump_target_options_t,
@@ -461,9 +462,9 @@ pub unsafe extern "C" fn farjump_target_options_add_debug_symbols(
     change!(options, options.debug_symbols.push(self::path(path, "path")?.to_owned()))
 }
 
-/// Names the target at `address` as destination `name`: injected code may forward itself there, by farjump_forward().
-/// The first call that goes there makes a link. Processes that may inject into this target may then run code at the
-/// destination too. farjump_target_set_destination() does the same later.
+/// Names the target at `address` as destination `name`: injected code may forward itself there, by
+/// farjump_forward(). The first call that goes there makes a link. Processes that may inject into this target
+/// may then run code at the destination too. farjump_target_set_destination() does the same later.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_add_destination(
     options: *mut farjump_target_options_t,
@@ -476,12 +477,12 @@ pub unsafe extern "C" fn farjump_target_options_add_destination(
     })
 }
 
-/// Sets limits for functions that forward themselves, by farjump_forward() and farjump_again(). `messages`: messages
-/// that one call may send (default 64). `hops`: targets that may forward a call, one after the other, before it comes
-/// to an end here (256). `bytes`: payload that may wait for one destination, or to run again here (a mailbox's
-/// capacity). `repeats`: times that a call may run again here (1,048,576). 0 for the default of each. A call that would
-/// go farther fails at its source with FARJUMP_ERROR_INCOMPLETE, or with FARJUMP_ERROR_REFUSED if it led to nothing
-/// else.
+/// Sets limits for functions that forward themselves, by farjump_forward() and farjump_again(). `messages`:
+/// messages that one call may send (default 64). `hops`: targets that may forward a call, one after the
+/// other, before it comes to an end here (256). `bytes`: payload that may wait for one destination, or to run
+/// again here (a mailbox's capacity). `repeats`: times that a call may run again here (1,048,576). 0 for the
+/// default of each. A call that would go farther fails at its source with FARJUMP_ERROR_INCOMPLETE, or with
+/// FARJUMP_ERROR_REFUSED if it led to nothing else.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_forward_limits(
     options: *mut farjump_target_options_t,
@@ -500,9 +501,9 @@ pub unsafe extern "C" fn farjump_target_options_set_forward_limits(
     })
 }
 
-/// Lets functions make code, as images or bitcode, and send it messages here and at destinations: farjump_make(),
-/// farjump_inject(). The target treats the code like code that a source brings, with the same checks and limits, except
-/// that its memory counts for no source. Default: no.
+/// Lets functions make code, as images or bitcode, and send it messages here and at destinations:
+/// farjump_make(), farjump_inject(). The target treats the code like code that a source brings, with the same
+/// checks and limits, except that its memory counts for no source. Default: no.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_allow_making(
     options: *mut farjump_target_options_t,
@@ -511,8 +512,8 @@ pub unsafe extern "C" fn farjump_target_options_allow_making(
     change!(options, options.makes = allowed)
 }
 
-/// Has `callback` run, with `user`, for each call that is refused. It runs inside calls on the target, on their thread,
-/// and cannot use the target: such a call returns FARJUMP_ERROR_BUSY. NULL for none.
+/// Has `callback` run, with `user`, for each call that is refused. It runs inside calls on the target, on
+/// their thread, and cannot use the target: such a call returns FARJUMP_ERROR_BUSY. NULL for none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_on_refused(
     options: *mut farjump_target_options_t,
@@ -522,8 +523,8 @@ pub unsafe extern "C" fn farjump_target_options_on_refused(
     change!(options, options.on_refused = callback.map(|callback| (callback, User::new(user))))
 }
 
-/// Has `callback` run, with `user`, each time the target requests code from a source. Otherwise it does the same as
-/// farjump_target_options_on_refused().
+/// Has `callback` run, with `user`, each time the target requests code from a source. Otherwise it does the
+/// same as farjump_target_options_on_refused().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_on_code_missing(
     options: *mut farjump_target_options_t,

@@ -11,8 +11,8 @@ use crate::api::last_error::Failure;
 use crate::api::status::farjump_status_t::{self, *};
 use crate::api::target::farjump_target_t;
 
-/// An object that stops farjump_target_run(), even while that sleeps. Any number of threads may use it at once, and
-/// signal handlers too.
+/// An object that stops farjump_target_run(), even while that sleeps. Any number of threads may use it at
+/// once, and signal handlers too.
 #[derive(Debug)]
 pub struct farjump_stopper_t {
     stopper: Stopper,
@@ -56,7 +56,8 @@ pub unsafe extern "C" fn farjump_stopper_stop(stopper: *const farjump_stopper_t)
     }
 }
 
-/// Frees the handle, and sets the variable to NULL. Does nothing if it is NULL already. This does not stop the target.
+/// Frees the handle, and sets the variable to NULL. Does nothing if it is NULL already. This does not stop
+/// the target.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_stopper_free(stopper: *mut *mut farjump_stopper_t) -> farjump_status_t {
     guarded(|| {
@@ -88,9 +89,10 @@ pub unsafe extern "C" fn farjump_target_spawn(
     })
 }
 
-/// Stops the target, waits for its thread, and sets the variable to NULL. Does nothing if it is NULL already; there is
-/// no target then. `target` receives the target, with its statistics and without links. NULL for `target` closes it.
-/// From the target's own thread the call fails with FARJUMP_ERROR_BUSY, and the thread continues.
+/// Stops the target, waits for its thread, and sets the variable to NULL. Does nothing if it is NULL already;
+/// there is no target then. `target` receives the target, with its statistics and without links. NULL for
+/// `target` closes it. From the target's own thread the call fails with FARJUMP_ERROR_BUSY, and the thread
+/// continues.
 ///
 /// Fails with the error that ended the target before it was stopped; it is then closed.
 #[unsafe(no_mangle)]
@@ -125,13 +127,14 @@ pub unsafe extern "C" fn farjump_target_thread_stop(
     })
 }
 
-/// Removes the socket files of this process's targets, and ends the process at once with the exit status `code`. It
-/// does not return.
+/// Removes the socket files of this process's targets, and ends the process at once with the exit status
+/// `code`. It does not return.
 ///
-/// It waits for no function that runs, runs no destructor and no exit handler, and links end unannounced. This is for a
-/// thread that waits for signals or a deadline, where closing the target could take too long. Call
-/// farjump_stopper_stop() first, and this function if the target does not end in time. Other threads continue
-/// meanwhile; none of them makes a further socket file. A signal handler must not call it, as it takes a lock.
+/// It waits for no function that runs, runs no destructor and no exit handler, and links end unannounced.
+/// This is for a thread that waits for signals or a deadline, where closing the target could take too long.
+/// Call farjump_stopper_stop() first, and this function if the target does not end in time. Other threads
+/// continue meanwhile; none of them makes a further socket file. A signal handler must not call it, as it
+/// takes a lock.
 #[unsafe(no_mangle)]
 pub extern "C" fn farjump_end_process(code: c_int) -> ! {
     farjump::end_process(code)
