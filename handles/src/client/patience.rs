@@ -12,6 +12,8 @@ pub struct Patience<'a> {
     deadline: Option<Instant>,
     next_check: Instant,
     check: Option<&'a mut dyn FnMut() -> bool>,
+    /// True after the check returned `false`: a reply may come with the interruption, and the wait consist of several.
+    is_interrupted: bool,
     around: Option<Around<'a>>,
 }
 
@@ -27,6 +29,7 @@ impl<'a> Patience<'a> {
             deadline: now.checked_add(timeout),
             next_check: now + CHECKS,
             check: None,
+            is_interrupted: false,
             around: None,
         }
     }
@@ -77,20 +80,41 @@ impl<'a> Patience<'a> {
         self.deadline.is_some_and(|at| at <= Instant::now())
     }
 
-    /// Returns whether the wait continues.
+    /// Returns whether the wait continues. It does not once the check has returned `false`.
     pub(crate) fn may_continue(&mut self) -> bool {
         let Some(check) = &mut self.check else { return true };
         let now = Instant::now();
-        if now < self.next_check {
-            return true;
+        if !self.is_interrupted && now >= self.next_check {
+            self.next_check = now + CHECKS;
+            self.is_interrupted = !check();
         }
-        self.next_check = now + CHECKS;
-        check()
+        !self.is_interrupted
     }
 }
 
 impl fmt::Debug for Patience<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Patience").field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interruption_ends_all_that_is_left_of_the_wait() {
+        let mut checks = 0;
+        let mut check = || {
+            checks += 1;
+            checks != 2
+        };
+        let mut patience = Patience::of(Duration::from_secs(3600)).checked_by(&mut check);
+        let mut continues = || {
+            patience.next_check = Instant::now();
+            patience.may_continue()
+        };
+        assert_eq!([continues(), continues(), continues()], [true, false, false]);
+        assert_eq!(checks, 2);
     }
 }

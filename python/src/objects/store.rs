@@ -111,10 +111,8 @@ pub(crate) fn patiently<T: Send>(
         let mut around = |sleep: &mut (dyn FnMut() + Send)| py.detach(sleep);
         work(&mut Patience::of(timeout).checked_by(&mut check).sleeping_in(&mut around))
     };
-    done.map_err(|error| match (error, raised) {
-        (Error::Interrupted, Some(raised)) => raised,
-        (error, _) => handle_exception(py, &error),
-    })
+    // Also if the request has ended meanwhile: the signal's handler ran, and its exception is lost otherwise.
+    raised.map_or_else(|| done.map_err(|error| handle_exception(py, &error)), Err)
 }
 
 impl Store {
