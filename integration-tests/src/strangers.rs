@@ -38,13 +38,13 @@
 //! ```compile_fail,E0200
 //! #![forbid(unsafe_code)]
 //! # use std::ptr::{NonNull, without_provenance_mut};
-//! # use farjump::objects::{Answer, Lent, LingeringPeer, ObjectError, ObjectPage, Objects, Region, Request};
+//! # use farjump::objects::{RequestState, Lent, LingeringPeer, ObjectError, ObjectPage, Objects, Region, Request};
 //! #[derive(Debug)]
 //! struct Anywhere;
 //!
 //! impl Objects for Anywhere {
 //! #   fn listening(&mut self, _: &str) {}
-//! #   fn request(&mut self, _: u64, _: Request<'_>, _: &mut Vec<u8>, _: usize) -> Result<Answer, String> { Ok(Answer::Done) }
+//! #   fn request(&mut self, _: u64, _: Request<'_>, _: &mut Vec<u8>, _: usize) -> Result<RequestState, String> { Ok(RequestState::Done) }
 //! #   fn create(&mut self, _: usize) -> Result<Lent, ObjectError> { Err(ObjectError::Full) }
 //! #   fn call_ended(&mut self, _: bool, _: &mut Vec<u8>) {}
 //! #   fn source_ended(&mut self, _: u64, _: Option<LingeringPeer>) {}
@@ -58,14 +58,14 @@
 //! ```
 //! ```
 //! # use std::ptr::{NonNull, without_provenance_mut};
-//! # use farjump::objects::{Answer, Lent, LingeringPeer, ObjectError, ObjectPage, Objects, Region, Request};
+//! # use farjump::objects::{RequestState, Lent, LingeringPeer, ObjectError, ObjectPage, Objects, Region, Request};
 //! #[derive(Debug)]
 //! struct Anywhere;
 //!
 //! // SAFETY: no object of this store has a byte.
 //! unsafe impl Objects for Anywhere {
 //! #   fn listening(&mut self, _: &str) {}
-//! #   fn request(&mut self, _: u64, _: Request<'_>, _: &mut Vec<u8>, _: usize) -> Result<Answer, String> { Ok(Answer::Done) }
+//! #   fn request(&mut self, _: u64, _: Request<'_>, _: &mut Vec<u8>, _: usize) -> Result<RequestState, String> { Ok(RequestState::Done) }
 //! #   fn create(&mut self, _: usize) -> Result<Lent, ObjectError> { Err(ObjectError::Full) }
 //! #   fn call_ended(&mut self, _: bool, _: &mut Vec<u8>) {}
 //! #   fn source_ended(&mut self, _: u64, _: Option<LingeringPeer>) {}
