@@ -31,7 +31,7 @@ use crate::program::workspace::remove;
 /// The process cannot be set up, or the source's process sends something else than commands.
 ///
 /// # Safety
-/// [`run`](crate::perf::experiments::run) started this process, or another process that may run code in it. Standard input is a
+/// [`run`](fn@crate::perf::run) started this process, or another process that may run code in it. Standard input is a
 /// socket to that process, the descriptor of the command line is memory that it made, and libraries that it
 /// names are loaded.
 pub unsafe fn run(arguments: &PerfOther) -> Result<(), Failure> {
