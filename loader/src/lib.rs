@@ -1,7 +1,8 @@
 #![doc = include_str!("../README.md")]
 //!
 //! # Modules
-//! Source: [`library`] (routines and images), [`bundle`] (their bytes), [`manifest`] (the images of all platforms).
+//! Source: [`library`] (routines and images), [`bundle`](library::bundle) (their
+//! bytes), [`manifest`](library::manifest) (the images of all platforms).
 //! Target: [`resolve`] (imports), [`store`] (linked images by code id), [`in_place`] (code that runs in the mailbox),
 //! [`address_map`] (code at an address, for signal handlers), [`debugger`] (code as debuggers see it), [`arena`]
 //! (memory for code). Authors: `builder`, `inspect` (feature `build`).
