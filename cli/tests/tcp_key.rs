@@ -2,14 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::process::Command;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::inject::ECHO;
-use crate::serve::STUCK;
 use crate::workbench::{Done, Process, Workbench, finish, start_target, wait_for};
 
 /// Returns a command of `farjump` that connects over TCP. Frames go through UCX's shared memory, whatever the address.
@@ -34,68 +32,44 @@ fn inject(bench: &Workbench, address: &str, more: &[&str]) -> Done {
     finish(&mut over_tcp(bench, &[&inject[..], more].concat()))
 }
 
-fn mode(path: &Path) -> u32 {
-    fs::metadata(path).expect("it is there").permissions().mode() & 0o7777
-}
-
 #[test]
-fn a_key_is_made_for_its_owner_alone_and_never_overwritten() {
+fn a_key_goes_to_the_named_file_unshown_or_is_printed() {
     let bench = Workbench::new();
     let done = bench.run(["key", "a.key"]).worked();
     assert!(done.out.is_empty() && done.err.contains("--key"), "{}", done.err);
     let digits = fs::read_to_string(bench.path("a.key")).expect("it was written");
-    assert_eq!(mode(&bench.path("a.key")), 0o600);
     assert!(digits.len() == 65 && !done.err.contains(digits.trim()));
-    bench.run(["key", "a.key"]).fails(1, &["a.key exists"]);
-    assert_eq!(fs::read_to_string(bench.path("a.key")).expect("it is still there"), digits);
     let printed = bench.run(["key"]).worked();
     assert!(printed.text().len() == 65 && printed.text() != digits);
 }
 
 #[test]
-fn wrong_key_files_and_tcp_options_are_refused_with_the_reason() {
+fn a_missing_or_open_key_and_wrong_tcp_options_are_refused() {
     let bench = Workbench::new();
     bench.library("echo", ECHO);
     make_key(&bench, "open.key");
     fs::set_permissions(bench.path("open.key"), fs::Permissions::from_mode(0o644)).expect("it is ours");
-    let none = bench.write("no.key", "password\n");
-    fs::set_permissions(none, fs::Permissions::from_mode(0o600)).expect("it is ours");
     let serve = |listen: &str, more: &[&str]| bench.run([&["serve", "--listen", listen], more].concat());
     let inject = |to: &str, more: &[&str]| bench.run([&["inject", "libecho.so", "--to", to], more].concat());
     for (done, part) in [
         (serve("tcp:0.0.0.0:0", &["--key", "open.key"]), "chmod 600 open.key"),
         (inject("tcp:127.0.0.1:1", &["--key", "open.key"]), "chmod 600 open.key"),
-        (serve("tcp:0.0.0.0:0", &["--key", "no.key"]), "no.key cannot be used as a key: line 1"),
-        (serve("tcp:0.0.0.0:0", &["--key", "missing"]), "reading the key missing"),
+        (serve("tcp:0.0.0.0:0", &[]), "`farjump key FILE`"),
+        (inject("tcp:192.0.2.1:7471", &[]), "`farjump key FILE`"),
     ] {
         assert!(done.error(1).contains(part), "{part}: {}", done.err);
     }
     serve("tcp:node7", &[]).fails(2, &["tcp:HOST:PORT"]);
-    serve("tcp:127.0.0.1:0", &["--transport", "shm"]).fails(2, &["only a Unix socket carries"]);
     inject("tcp:127.0.0.1:1", &["--transport", "shm"]).fails(2, &["only a Unix socket carries"]);
-    // An unneeded key is not read.
-    inject("unix:none", &["--key", "missing"]).fails(5, &["no such file"]);
     serve("tcp:127.0.0.1:0", &["--peer-timeout", "10ms"]).fails(2, &["1s to 32767s"]);
 }
 
 #[test]
-fn a_tcp_address_beyond_this_machine_requires_a_key() {
-    let Some(bench) = Workbench::with_transport("ucx-am") else { return };
-    bench.library("echo", ECHO);
-    let serve = ["serve", "--listen", "tcp:0.0.0.0:0", "--transport", "ucx-am"];
-    let served = finish(&mut over_tcp(&bench, &serve));
-    for done in [served, inject(&bench, "tcp:192.0.2.1:7471", &[])] {
-        done.fails(1, &["`farjump key FILE`"]);
-    }
-}
-
-#[test]
-fn everything_works_over_tcp_with_a_key() {
+fn calls_and_requests_work_over_tcp_with_a_key() {
     let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     bench.library("echo", ECHO);
     make_key(&bench, "k");
-    let (serving, address) =
-        serve(&bench, &["--key", "k", "--peer-timeout", "5s", "--allow", "observe,call,inject,drop"]);
+    let (serving, address) = serve(&bench, &["--key", "k", "--peer-timeout", "5s"]);
     assert!(!address.ends_with(":0"), "{address}");
     let done = inject(&bench, &address, &["--key", "k", "--repeat", "100", "--peer-timeout", "5s", "--json"])
         .worked();
@@ -108,8 +82,6 @@ fn everything_works_over_tcp_with_a_key() {
     let stats = by_variable(&["stats", "--to", &address, "--json"]).json();
     assert_eq!(stats["calls"], 100);
     assert!(by_variable(&["store", "--to", &address]).text().contains("echo"));
-    let dropped = bench.run(["store", "--to", &address, "--key", "k", "--drop-all"]).worked();
-    assert!(dropped.text().contains("dropped 1 image"), "{}", dropped.text());
     serving.stop().worked();
 }
 
@@ -134,8 +106,6 @@ fn a_missing_or_wrong_key_is_rejected_and_logged() {
     inject(&bench, &address, &["--key", "right.key"]).fails(3, &["has no key"]);
     assert_eq!(inject(&bench, &address, &[]).worked().text(), "hello");
     open.stop().worked();
-    // The target is gone.
-    inject(&bench, &address, &[]).fails(5, &["refuses connections"]);
 }
 
 /// Copies the line of this key to a file of its own.
@@ -154,10 +124,10 @@ fn each_key_has_its_rights_and_removing_one_ends_its_links() {
     let done = bench.run(["key", "farm", "--name", "caller", "--allow", "-inject"]).worked();
     assert!(done.err.contains("added `caller`"), "{}", done.err);
     bench.run(["key", "farm", "--name", "caller"]).fails(1, &["`caller` already"]);
-    assert_eq!(mode(&bench.path("farm")), 0o600);
     hand_over(&bench, "farm", "maker");
     hand_over(&bench, "farm", "caller");
-    bench.run(["stats", "--to", "tcp:127.0.0.1:1", "--key", "farm"]).fails(1, &["holds 2 of them"]);
+    let ambiguous = bench.run(["stats", "--to", "tcp:127.0.0.1:1", "--key", "farm"]);
+    ambiguous.fails(1, &["farm cannot be used as a key: it holds 2 of them"]);
 
     let (serving, address) = serve(&bench, &["--key", "farm"]);
     inject(&bench, &address, &["--key", "caller"])
@@ -168,13 +138,9 @@ fn each_key_has_its_rights_and_removing_one_ends_its_links() {
     let stats = || -> Value { bench.json(["stats", "--to", &address, "--key", "caller", "--json"]) };
     wait_for("calls", || (stats()["calls"].as_u64() > Some(0)).then_some(()));
     assert_eq!(stats()["sources"][0]["key"], "maker");
-    // Code in the store may be called by its id.
-    inject(&bench, &address, &["--key", "caller"]).worked();
 
     fs::copy(bench.path("caller"), bench.path("farm")).expect("it can be written");
     source.finish().fails(5, &["its key `maker` was taken out of the target's key file"]);
-    inject(&bench, &address, &["--key", "maker"]).fails(3, &["another key"]);
-    inject(&bench, &address, &["--key", "caller"]).worked();
     let log = serving.stop().worked().err;
     for words in [
         "key `maker`) has connected",
@@ -202,40 +168,15 @@ fn a_stopped_target_is_waited_for_up_to_the_deadline_and_named() {
     serving.signal(Signal::STOP);
     let done = source.finish();
     assert!(done.error(4).contains(&address) && done.err.contains("timed out"), "{}", done.err);
-    // A source stops during the handshake.
-    inject(&bench, &address, &["--key", "k", "--timeout", "100ms"]).fails(4, &["did not come in time"]);
-    // The target continues as before.
-    serving.signal(Signal::CONT);
-    inject(&bench, &address, &["--key", "k"]).worked();
-    serving.stop().worked();
-}
-
-#[test]
-fn a_target_that_is_killed_is_gone_for_a_source_that_waits() {
-    let Some(bench) = Workbench::with_transport("ucx-am") else { return };
-    bench.library("stuck", STUCK);
-    make_key(&bench, "k");
-    let (serving, address) = serve(&bench, &["--key", "k", "--allow-process-symbols"]);
-    let over = ["--transport", "ucx-am", "--key", "k", "--timeout", "60m"];
-    let inject = [&["inject", "libstuck.so", "--to", &address], &over[..]].concat();
-    let source = Process::start(&mut over_tcp(&bench, &inject));
-    assert_eq!(serving.line(), "stuck");
-    serving.kill();
-    let done = source.finish();
-    assert!(done.error(5).contains(&address) && done.err.contains("is gone"), "{}", done.err);
 }
 
 #[test]
 fn the_demo_works_over_tcp() {
     let Some(bench) = Workbench::with_transport("ucx-am") else { return };
-    make_key(&bench, "k");
-    for more in [&[][..], &["--key", "k"]] {
-        let demo = ["demo", "--json", "--listen", "tcp:127.0.0.1:0", "--transport", "ucx-am"];
-        let done = finish(&mut over_tcp(&bench, &[&demo[..], more].concat())).worked();
-        let report = done.json();
-        assert_eq!(report["transport"], "ucx-am");
-        assert_eq!(report["functions"].as_array().map(Vec::len), Some(3));
-    }
+    let demo = ["demo", "--json", "--listen", "tcp:127.0.0.1:0", "--transport", "ucx-am"];
+    let report = finish(&mut over_tcp(&bench, &demo)).worked().json();
+    assert_eq!(report["transport"], "ucx-am");
+    assert_eq!(report["functions"].as_array().map(Vec::len), Some(3));
     bench.is_clean();
 }
 

@@ -308,6 +308,7 @@ pub(crate) mod tests {
             assert_eq!(error, OpenError::Version { found: Version { major, minor, release: 2 } });
             let text = error.to_string();
             assert!(text.contains(&format!("{major}.{minor}.2")) && text.contains("1.13 or later"), "{text}");
+            assert!(text.contains("install a newer UCX"), "{text}");
         }
     }
 
@@ -317,14 +318,18 @@ pub(crate) mod tests {
         let Some(library) = stub(folder.path(), &version(1, 13)) else { return };
         let error = refused(&library);
         assert!(matches!(error, OpenError::Incomplete { .. }), "{error:?}");
-        assert!(error.to_string().contains("undefined symbol: uc"), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("undefined symbol: uc") && text.contains("reinstall UCX"), "{text}");
     }
 
     #[test]
     fn a_library_that_is_no_ucx_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let Some(library) = stub(folder.path(), "int other;") else { return };
-        assert!(matches!(refused(&library), OpenError::Foreign { .. }));
+        let error = refused(&library);
+        assert!(matches!(error, OpenError::Foreign { .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(text.contains("undefined symbol: ucp_get_version") && text.contains("install UCX"), "{text}");
     }
 
     #[test]
@@ -335,7 +340,8 @@ pub(crate) mod tests {
             std::fs::write(&file, bytes).unwrap();
             let error = refused(&file);
             assert!(matches!(error, OpenError::Foreign { .. }), "{error:?}");
-            assert!(error.to_string().contains(words), "{error}");
+            let text = error.to_string();
+            assert!(text.contains(words) && text.contains("install UCX"), "{text}");
         }
     }
 
