@@ -11,7 +11,7 @@ use farjump_control::{
     Listener, Message, Progress, RejectCause, StoreListing, StoredImage, admin_request,
 };
 use farjump_core::image::CodeId;
-use farjump_fixtures::by_hand::{PREAMBLE, beginning, cpu, framed, framed_body};
+use farjump_fixtures::by_hand::{PREAMBLE, beginning, framed, framed_body, hello};
 use farjump_fixtures::control::{Place, accept, far, handshake_over, next, shm, target_options};
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -74,7 +74,7 @@ fn an_unread_admin_response_times_out_at_the_deadline_without_blocking() {
     let place = Place::new();
     let listener = place.listener();
     let mut stream = UnixStream::connect(place.path()).unwrap();
-    stream.write_all(&beginning(&Message::AdminRequest(AdminRequest::Store))).unwrap();
+    stream.write_all(&beginning(&Message::AdminRequest(AdminRequest::Store), 0)).unwrap();
     let mut options = target_options();
     options.patience = Duration::from_millis(50);
     let mut arrival = Arrival::new(accept(&listener).unwrap(), options);
@@ -99,7 +99,7 @@ fn a_second_admin_request_during_the_response_is_an_error() {
     let place = Place::new();
     let listener = place.listener();
     let mut stream = UnixStream::connect(place.path()).unwrap();
-    stream.write_all(&beginning(&Message::AdminRequest(AdminRequest::Store))).unwrap();
+    stream.write_all(&beginning(&Message::AdminRequest(AdminRequest::Store), 0)).unwrap();
     let mut connection = accept_request(&listener).unwrap();
     connection.respond(&long()).unwrap();
     assert!(!connection.advance().unwrap());
@@ -137,8 +137,7 @@ fn an_admin_request_after_hello_ends_the_handshake() {
     let place = Place::new();
     let listener = place.listener();
     let mut source = Control::from_stream(UnixStream::connect(place.path()).unwrap()).unwrap();
-    let hello = Message::Hello { cpu: cpu(), pid: 1, program: "p".into(), transports: vec!["shm".into()] };
-    source.send(&hello, &[]).unwrap();
+    source.send(&hello(), &[]).unwrap();
     source.send(&Message::AdminRequest(AdminRequest::DropAll), &[]).unwrap();
     let error = accept_request(&listener).unwrap_err();
     assert!(error.to_string().contains("sent AdminRequest where Ready was due"), "{error}");
@@ -149,8 +148,7 @@ fn a_full_target_rejects_sources_but_accepts_admin_requests() {
     let place = Place::new();
     let listener = place.listener();
     let mut source = Control::from_stream(UnixStream::connect(place.path()).unwrap()).unwrap();
-    let hello = Message::Hello { cpu: cpu(), pid: 1, program: "p".into(), transports: vec!["shm".into()] };
-    source.send(&hello, &[]).unwrap();
+    source.send(&hello(), &[]).unwrap();
     let mut arrival = Arrival::new(accept(&listener).unwrap(), target_options());
     arrival.turn_sources_away(Some(7));
     assert!(matches!(arrival.advance(&mut shm()), Err(HandshakeError::Full { .. })));

@@ -1,7 +1,7 @@
 //! Peers that pass descriptors whose close blocks. The watchdog ends a test that waits for such a close.
 
 use std::io::Write;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -13,7 +13,9 @@ use farjump_control::{
     AdminRequest, Control, EndpointInfo, HandshakeError, Listener, Message, PeerAddress, RejectCause,
     admin_request, connect_target,
 };
-use farjump_fixtures::by_hand::{PREAMBLE, cpu, framed, hello, send_with};
+use farjump_fixtures::by_hand::{
+    PREAMBLE, beginning, cpu, endpoint_info, framed, hello, send_with, slow_to_close,
+};
 use farjump_fixtures::control::{Place, accept, arrive, handshake_over, next, shm, source_options};
 use farjump_fixtures::helper_process::{DONE, HelperProcess, path_of_helper};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -33,13 +35,8 @@ struct Stuck {
 
 impl Stuck {
     fn new() -> Stuck {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (other, _) = listener.accept().unwrap();
-        set_socket_linger(&ours, Some(Duration::from_secs(10_000))).unwrap();
-        ours.set_nonblocking(true).unwrap();
-        while (&ours).write(&[0; 1 << 16]).is_ok() {}
-        Stuck { ours: ours.into(), other }
+        let (ours, other) = slow_to_close(Duration::from_secs(10_000)).unwrap();
+        Stuck { ours, other }
     }
 
     /// Sends `bytes` over `stream` with this socket `count` times beside them. From then on the receiver has
@@ -74,21 +71,10 @@ impl Stuck {
     }
 }
 
-/// Returns the preamble and `message`, which announces `descriptors`.
-fn said(message: &Message, descriptors: u8) -> Vec<u8> {
-    [&PREAMBLE[..], &framed(message, descriptors)].concat()
-}
-
-fn endpoint_info() -> EndpointInfo {
-    EndpointInfo {
-        transport: "shm".into(),
-        address: [&[2, 0, 0, 0, 0, 0, 0, 0][..], &8192_u64.to_le_bytes()].concat(),
-        key: [7; 16],
-        rules: 1,
-        line_whole: true,
-        max_frame: 4096,
-        region_len: 8192,
-    }
+/// An endpoint that needs two descriptors.
+fn endpoint() -> EndpointInfo {
+    let address = [&[2, 0, 0, 0, 0, 0, 0, 0][..], &8192_u64.to_le_bytes()].concat();
+    EndpointInfo { address, key: [7; 16], ..endpoint_info() }
 }
 
 /// Runs `act` as another user, on a thread of its own.
@@ -141,7 +127,7 @@ fn another_users_stuck_descriptors_are_refused_and_the_next_source_connects() {
             let stuck = Stuck::new();
             let (stream, _other) = as_other(|| {
                 let stream = UnixStream::connect(place.path()).unwrap();
-                let other = stuck.pass(&stream, &said(&hello(), 0), count, SendFlags::empty());
+                let other = stuck.pass(&stream, &beginning(&hello(), 0), count, SendFlags::empty());
                 (stream, other)
             });
             let error = accept(&listener).unwrap_err();
@@ -175,10 +161,10 @@ fn stuck_descriptors_beside_a_hello_end_only_that_handshake() {
                     SendFlags::OOB => {
                         // The last byte sent is the one out of band.
                         let other = Stuck::new().pass(&stream, &PREAMBLE[..1], 1, flags);
-                        (&stream).write_all(&said(&hello(), announced)[1..]).unwrap();
+                        (&stream).write_all(&beginning(&hello(), announced)[1..]).unwrap();
                         other
                     }
-                    _ => Stuck::new().pass(&stream, &said(&hello(), announced), count, flags),
+                    _ => Stuck::new().pass(&stream, &beginning(&hello(), announced), count, flags),
                 };
                 let error = arrive(&listener).expect_err("it was accepted");
                 assert!(
@@ -198,7 +184,7 @@ fn a_forbidden_descriptor_is_refused_before_its_message_is_complete() {
         let (stream, ours) = UnixStream::pair().unwrap();
         let mut control = Control::from_stream(ours).unwrap();
         let code = Message::Code { id: [1; 16], image: vec![7; 60_000] };
-        let begun = said(&code, 1)[..PREAMBLE.len() + 8 + 1].to_vec();
+        let begun = beginning(&code, 1)[..PREAMBLE.len() + 8 + 1].to_vec();
         let _other = Stuck::new().pass(&stream, &begun, 1, SendFlags::empty());
         let error = control.recv().unwrap_err();
         assert!(matches!(error, HandshakeError::Descriptors { found: 1, expected: 0, .. }), "{error}");
@@ -211,7 +197,7 @@ fn closing_connections_with_unread_stuck_descriptors_does_not_block() {
         let place = Place::new();
         let pass = || {
             let stream = UnixStream::connect(place.path()).unwrap();
-            let other = Stuck::new().pass(&stream, &said(&hello(), 0), 1, SendFlags::empty());
+            let other = Stuck::new().pass(&stream, &beginning(&hello(), 0), 1, SendFlags::empty());
             (stream, other)
         };
         let listener = place.listener();
@@ -283,8 +269,8 @@ fn a_source_reads_nothing_of_another_user_that_squats_its_targets_path() {
 fn a_target_passing_stuck_descriptors_fails_the_handshake_without_delay() {
     alone("a_target_passing_stuck_descriptors_fails_the_handshake_without_delay", || {
         let welcome = |transport: &str| {
-            let endpoint = EndpointInfo { transport: transport.into(), ..endpoint_info() };
-            said(
+            let endpoint = EndpointInfo { transport: transport.into(), ..endpoint() };
+            beginning(
                 &Message::Welcome {
                     epoch: 1,
                     cpu: cpu(),
@@ -297,7 +283,7 @@ fn a_target_passing_stuck_descriptors_fails_the_handshake_without_delay() {
             )
         };
         // Unannounced, and with a transport that was not offered.
-        let error = squatted(false, said(&Message::Go, 0), connect_soon);
+        let error = squatted(false, beginning(&Message::Go, 0), connect_soon);
         assert!(matches!(error, HandshakeError::Descriptors { .. }), "{error}");
         let error = squatted(false, welcome("ucx-am"), connect_soon);
         assert!(matches!(error, HandshakeError::Terms { .. }), "{error}");
@@ -319,7 +305,7 @@ fn too_many_stuck_descriptors_stop_new_connections_until_they_close() {
     let mut held = Vec::new();
     let refused = loop {
         let stream = UnixStream::connect(&path).unwrap();
-        let other = Stuck::new().pass(&stream, &said(&hello(), 0), 1, SendFlags::empty());
+        let other = Stuck::new().pass(&stream, &beginning(&hello(), 0), 1, SendFlags::empty());
         match listener.accept() {
             Ok(Some(control)) => drop(control),
             Ok(None) => panic!("nobody connected"),
@@ -349,10 +335,8 @@ fn stuck_descriptors_beside_a_ready_end_only_that_handshake() {
         thread::scope(|scope| {
             let liar = scope.spawn(|| {
                 let stream = UnixStream::connect(place.path()).unwrap();
-                (&stream).write_all(&said(&hello(), 0)).unwrap();
-                let ready = said(&Message::Ready { endpoint: endpoint_info(), stream: None }, 2)
-                    [PREAMBLE.len()..]
-                    .to_vec();
+                (&stream).write_all(&beginning(&hello(), 0)).unwrap();
+                let ready = framed(&Message::Ready { endpoint: endpoint(), stream: None }, 2);
                 let other = Stuck::new().pass(&stream, &ready, 2, SendFlags::empty());
                 (stream, other)
             });

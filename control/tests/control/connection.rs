@@ -8,21 +8,13 @@ use farjump_control::{
     Control, EndpointInfo, HEAD_LEN, HandshakeError, MAGIC, MAX_CODE, MAX_DESCRIPTORS, MAX_HANDSHAKE_MESSAGE,
     Message, PREFIX_LEN, RefusalCause, RejectCause,
 };
-use farjump_fixtures::by_hand::beginning;
+use farjump_fixtures::by_hand::{beginning, endpoint_info};
 use farjump_fixtures::control::{Place, controls, handshake_pair, next};
 use farjump_fixtures::watchdog::Watchdog;
 use rustix::io::{FdFlags, fcntl_getfd};
 
-fn endpoint_info(address: Vec<u8>) -> EndpointInfo {
-    EndpointInfo {
-        transport: "shm".into(),
-        address,
-        key: [1; 16],
-        rules: 1,
-        line_whole: true,
-        max_frame: 64,
-        region_len: 8192,
-    }
+fn endpoint_at(address: Vec<u8>) -> EndpointInfo {
+    EndpointInfo { address, key: [1; 16], max_frame: 64, ..endpoint_info() }
 }
 
 fn inode(descriptor: impl AsFd) -> u64 {
@@ -50,7 +42,7 @@ fn messages_come_whole_and_in_order() {
 fn a_message_sent_bytewise_arrives_only_with_its_last_byte() {
     let (mut raw, ours) = UnixStream::pair().unwrap();
     let mut control = Control::from_stream(ours).unwrap();
-    for byte in beginning(&Message::Closing { text: "bye".into() }) {
+    for byte in beginning(&Message::Closing { text: "bye".into() }, 0) {
         assert!(control.recv().unwrap().is_none());
         raw.write_all(&[byte]).unwrap();
     }
@@ -68,7 +60,7 @@ fn each_message_gets_its_own_descriptors_however_the_bytes_are_cut() {
         while sent < 300 {
             let borrowed: Vec<_> = files[..sent % 9].iter().map(AsFd::as_fd).collect();
             let message = Message::Ready {
-                endpoint: endpoint_info(vec![sent as u8; sent * 7919 % 60_000]),
+                endpoint: endpoint_at(vec![sent as u8; sent * 7919 % 60_000]),
                 stream: None,
             };
             match one.send(&message, &borrowed) {
@@ -81,7 +73,7 @@ fn each_message_gets_its_own_descriptors_however_the_bytes_are_cut() {
             assert_eq!(
                 message,
                 Message::Ready {
-                    endpoint: endpoint_info(vec![received as u8; received * 7919 % 60_000]),
+                    endpoint: endpoint_at(vec![received as u8; received * 7919 % 60_000]),
                     stream: None
                 }
             );
@@ -102,7 +94,7 @@ fn descriptors_go_with_an_end_only_and_eight_at_most() {
     let file: OwnedFd = tempfile::tempfile().unwrap().into();
     let nine = [file.as_fd(); MAX_DESCRIPTORS + 1];
     assert!(one.send(&Message::Go, &nine[..1]).is_err());
-    assert!(one.send(&Message::Ready { endpoint: endpoint_info(Vec::new()), stream: None }, &nine).is_err());
+    assert!(one.send(&Message::Ready { endpoint: endpoint_at(Vec::new()), stream: None }, &nine).is_err());
     one.send(&Message::Go, &[]).unwrap();
     assert_eq!(next(&mut other).unwrap(), Message::Go, "something of the failed messages was sent");
 }

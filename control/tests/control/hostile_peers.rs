@@ -12,7 +12,9 @@ use farjump_control::{
     MAX_TRANSPORTS, Message, RejectCause, VERSION,
 };
 use farjump_core::transport::{OpenRequest, Transport, UnconnectedEndpoint};
-use farjump_fixtures::by_hand::{PREAMBLE, beginning, cpu, framed, framed_body, hello, send_with};
+use farjump_fixtures::by_hand::{
+    PREAMBLE, beginning, cpu, endpoint_info, framed, framed_body, hello, hello_of, send_with,
+};
 use farjump_fixtures::control::{
     Place, SOURCE_REGION, accept, arrive, connect, drive, handshake_over, is_closed, next, shm,
     target_options,
@@ -149,7 +151,7 @@ fn bytes_that_are_no_message_are_refused() {
 fn a_message_that_is_not_due_is_refused_by_name() {
     for message in [Message::Go, Message::Bye, Message::Code { id: [0; 16], image: vec![1] }] {
         let name = message.name();
-        let error = error_of(|stream| stream.write_all(&beginning(&message)).unwrap());
+        let error = error_of(|stream| stream.write_all(&beginning(&message, 0)).unwrap());
         assert!(
             matches!(error, HandshakeError::OutOfOrder { expected: "Hello or AdminRequest", got, .. } if got == name),
             "{error}"
@@ -165,7 +167,7 @@ fn a_message_that_is_not_due_is_refused_by_name() {
 #[test]
 fn a_source_that_gives_up_is_quoted_without_its_control_characters() {
     let refuse = Message::Reject { cause: RejectCause::Policy, text: "\x1b[31mno\n".into() };
-    let error = error_of(|stream| stream.write_all(&beginning(&refuse)).unwrap());
+    let error = error_of(|stream| stream.write_all(&beginning(&refuse, 0)).unwrap());
     assert!(
         matches!(&error, HandshakeError::Refused { cause: RejectCause::Policy, text, .. } if text == "?[31mno?"),
         "{error}"
@@ -175,8 +177,8 @@ fn a_source_that_gives_up_is_quoted_without_its_control_characters() {
 #[test]
 fn too_many_transports_or_too_long_a_name_are_refused() {
     for transports in [vec!["x".to_owned(); MAX_TRANSPORTS + 1], vec!["x".repeat(33)]] {
-        let message = Message::Hello { cpu: cpu(), pid: 1, program: "liar".into(), transports };
-        let error = error_of(|stream| stream.write_all(&beginning(&message)).unwrap());
+        let message = hello_of("liar", transports);
+        let error = error_of(|stream| stream.write_all(&beginning(&message, 0)).unwrap());
         assert!(matches!(error, HandshakeError::Terms { .. }), "{error}");
     }
 }
@@ -209,32 +211,19 @@ fn a_source_with_an_invalid_cpu_is_refused_with_the_fault() {
     for (cpu, fault) in false_cpus() {
         let transports = vec!["shm".into()];
         let message = Message::Hello { cpu, pid: 1, program: "liar".into(), transports };
-        let error = error_of(|stream| stream.write_all(&beginning(&message)).unwrap());
+        let error = error_of(|stream| stream.write_all(&beginning(&message, 0)).unwrap());
         assert!(matches!(error, HandshakeError::Terms { .. }), "{error}");
         assert!(error.to_string().contains(fault), "{fault}: {error}");
-    }
-}
-
-/// An endpoint as an honest target describes its own.
-fn honest_endpoint() -> EndpointInfo {
-    EndpointInfo {
-        transport: "shm".into(),
-        address: Vec::new(),
-        key: [0; 16],
-        rules: 1,
-        line_whole: true,
-        max_frame: 4096,
-        region_len: 8192,
     }
 }
 
 #[test]
 fn a_target_with_an_invalid_cpu_is_refused_with_the_fault() {
     for (cpu, fault) in false_cpus() {
-        let end = honest_endpoint();
+        let end = endpoint_info();
         let message =
             Message::Welcome { epoch: 1, cpu, pid: 1, program: "liar".into(), endpoint: end, stream: None };
-        let error = error_at_source(beginning(&message));
+        let error = error_at_source(beginning(&message, 0));
         assert!(matches!(error, HandshakeError::Terms { .. }), "{error}");
         assert!(error.to_string().contains(fault), "{fault}: {error}");
     }
@@ -244,8 +233,8 @@ fn a_target_with_an_invalid_cpu_is_refused_with_the_fault() {
 #[test]
 fn transports_without_end_are_not_even_decoded() {
     let transports = vec![String::new(); MAX_HANDSHAKE_MESSAGE - 100];
-    let message = Message::Hello { cpu: cpu(), pid: 1, program: "liar".into(), transports };
-    let error = error_of(|stream| stream.write_all(&beginning(&message)).unwrap());
+    let message = hello_of("liar", transports);
+    let error = error_of(|stream| stream.write_all(&beginning(&message, 0)).unwrap());
     assert!(matches!(error, HandshakeError::Garbled { .. }), "{error}");
 }
 
@@ -419,7 +408,7 @@ fn error_at_source(lie: Vec<u8>) -> HandshakeError {
 
 #[test]
 fn a_target_that_lies_is_refused_by_the_source() {
-    let end = honest_endpoint();
+    let end = endpoint_info();
     let welcome = |end: EndpointInfo| {
         let message = Message::Welcome {
             epoch: 1,
@@ -429,7 +418,7 @@ fn a_target_that_lies_is_refused_by_the_source() {
             endpoint: end,
             stream: None,
         };
-        beginning(&message)
+        beginning(&message, 0)
     };
     let error = error_at_source(b"HTTP/1.1 400 Bad Request\r\n".to_vec());
     assert!(matches!(error, HandshakeError::NotFarjump { .. }), "{error}");
@@ -437,7 +426,7 @@ fn a_target_that_lies_is_refused_by_the_source() {
     assert!(matches!(error, HandshakeError::Version { theirs: 9, .. }), "{error}");
     let error = error_at_source(Vec::new());
     assert!(matches!(error, HandshakeError::PeerGone { .. }), "{error}");
-    let error = error_at_source(beginning(&Message::Go));
+    let error = error_at_source(beginning(&Message::Go, 0));
     assert!(matches!(error, HandshakeError::OutOfOrder { expected: "Welcome", got: "Go", .. }), "{error}");
     let error = error_at_source(welcome(EndpointInfo { transport: "\x1bother".into(), ..end.clone() }));
     assert!(error.to_string().contains("\"?other\", which was not offered"), "{error}");

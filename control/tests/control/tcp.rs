@@ -11,7 +11,7 @@ use farjump_control::{
     Key, Listener, Message, PeerAddress, Progress, RejectCause, TcpOptions, admin_request_with,
     connect_target,
 };
-use farjump_fixtures::by_hand::{beginning, cpu};
+use farjump_fixtures::by_hand::{beginning, hello};
 use farjump_fixtures::control::{accept, connect, drive, far, next, shm, source_options, target_options};
 use farjump_fixtures::watchdog::Watchdog;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -165,8 +165,7 @@ fn a_transport_with_descriptors_is_not_offered_over_tcp_and_not_taken() {
 
     // A source that offers the transport all the same.
     let mut liar = Control::connect(listener.address(), far()).unwrap();
-    let (program, transports) = ("liar".to_owned(), vec!["shm".to_owned()]);
-    liar.send(&Message::Hello { cpu: cpu(), pid: 1, program, transports }, &[]).unwrap();
+    liar.send(&hello(), &[]).unwrap();
     let mut arrival = Arrival::new(accept(&listener).unwrap(), target_options());
     let error = drive(&mut arrival, &mut shm()).unwrap_err();
     assert!(matches!(error, HandshakeError::NoCommonTransport { .. }), "{error}");
@@ -251,7 +250,7 @@ fn respond_raw(mut stream: TcpStream) {
     use std::io::{Read, Write};
     stream.set_nonblocking(false).unwrap();
     let bytes = postcard::to_stdvec(&RESPONSE).unwrap();
-    stream.write_all(&beginning(&Message::AdminResponse { bytes })).unwrap();
+    stream.write_all(&beginning(&Message::AdminResponse { bytes }, 0)).unwrap();
     // The way in which the peer ends does not matter.
     let _ = stream.read_to_end(&mut Vec::new());
 }

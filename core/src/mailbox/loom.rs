@@ -111,16 +111,7 @@ fn payload(number: u32, words: usize) -> Vec<u64> {
 impl Producer {
     /// Sends frame `number` with `words` words of payload. Yields the processor while there is no credit.
     fn send(&mut self, number: u32, words: usize) {
-        let plan = Plan {
-            kind: Kind::Call,
-            wants_reply: false,
-            alone: false,
-            travelled: false,
-            index: 0,
-            token: number,
-            align_log2: 3,
-            code: None,
-        };
+        let plan = Plan { token: number, align_log2: 3, ..Plan::of(Kind::Call) };
         let (at, layout) = loop {
             match self.out.reserve(|base| plan.layout(base, words * 8, Trailer::Never)) {
                 Ok(reserved) => break reserved,

@@ -30,16 +30,7 @@ const TRAILERS: [Trailer; 3] = [Trailer::Never, Trailer::LongFrames, Trailer::Al
 const NO_LIMIT: usize = usize::MAX;
 
 fn plan(kind: Kind) -> Plan<'static> {
-    Plan {
-        kind,
-        wants_reply: true,
-        alone: false,
-        travelled: false,
-        index: 3,
-        token: 5,
-        align_log2: 0,
-        code: None,
-    }
+    Plan { wants_reply: true, index: 3, token: 5, ..Plan::of(kind) }
 }
 
 fn code<'a>(image: &'a [u8], name: &'a str) -> PlanCode<'a> {

@@ -28,7 +28,7 @@ fn open<'a>(place: &Place) -> TargetBuilder<'a> {
 /// A connection that has sent this request and reads nothing.
 fn say(place: &Place, request: AdminRequest) -> UnixStream {
     let mut stream = UnixStream::connect(place.path("t.sock")).unwrap();
-    stream.write_all(&beginning(&Message::AdminRequest(request))).unwrap();
+    stream.write_all(&beginning(&Message::AdminRequest(request), 0)).unwrap();
     stream
 }
 

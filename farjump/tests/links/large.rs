@@ -11,7 +11,8 @@ use rustix::process::Signal;
 use crate::helper::start_target;
 use crate::support::chronicle::{Chronicle, pattern};
 use crate::support::{
-    FOREVER, PATIENCE, Pair, Place, Seen, id_of, library, meanwhile, outcome_of, timed_out, to_words, words,
+    FOREVER, PATIENCE, Pair, Place, Seen, id_of, library, meanwhile, outcome_of, ran, timed_out, to_words,
+    words,
 };
 
 /// Default limit of payloads at a target, in bytes.
@@ -49,27 +50,43 @@ fn every_length_around_the_mailboxs_limit_arrives_whole() {
     target.stop().unwrap();
 }
 
-#[test]
-fn frames_over_half_the_large_mailbox_run_in_order_wherever_they_start() {
+/// Checks that calls run in order whose payloads have lengths from `lengths`, with a mailbox of `mailbox` bytes.
+fn run_in_order(mailbox: usize, calls: u64, lengths: fn(&mut fastrand::Rng) -> usize) {
     for policy in [WaitPolicy::spin_only(), WaitPolicy::sleep_only()] {
         let place = Place::new();
         let target =
-            place.target().mailbox_size(4096).arena_size(4096).max_payload(100_000).wait_policy(policy);
+            place.target().mailbox_size(mailbox).arena_size(4096).max_payload(100_000).wait_policy(policy);
         let target = target.build().unwrap().spawn().unwrap();
         let link = place.link().wait_policy(policy).connect().unwrap();
         let sequence = library("sequence");
         link.inject(&sequence, b"").unwrap().wait(PATIENCE).unwrap();
         let mut random = fastrand::Rng::with_seed(9);
-        for number in 0..300_u64 {
+        for number in 0..calls {
             let mut payload = words(&[number]);
-            // The ring has 128 KiB: after most of these payloads, the next needs the whole of it.
-            payload.resize(random.usize(4096..=100_000), 1);
+            payload.resize(lengths(&mut random), 1);
             link.send(&sequence, &payload).unwrap();
+            if random.u8(..) == 0 {
+                link.flush(PATIENCE).unwrap();
+            }
         }
-        let seen = link.inject(&sequence, b"").unwrap().wait(PATIENCE).unwrap();
-        assert_eq!(to_words(&seen), [300, 0]);
+        assert_eq!(ran(&link), calls);
         target.stop().unwrap();
     }
+}
+
+#[test]
+fn frames_over_half_the_large_mailbox_run_in_order_wherever_they_start() {
+    // The ring has 128 KiB: after most of these payloads, the next needs the whole of it.
+    run_in_order(4096, 300, |random| random.usize(4096..=100_000));
+}
+
+#[test]
+fn long_frames_and_short_ones_run_in_the_order_of_their_calls() {
+    run_in_order(1 << 14, 2000, |random| match random.u8(..8) {
+        0..3 => random.usize(8..=40),
+        3..6 => random.usize(8..16_000),
+        _ => random.usize(17_000..=100_000),
+    });
 }
 
 #[test]

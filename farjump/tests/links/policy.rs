@@ -287,6 +287,33 @@ fn frames_over_the_limit_are_never_sent_and_cut_a_hostile_link() {
 }
 
 #[test]
+fn frame_and_memory_limits_of_a_target_bound_its_sources_frames() {
+    // Over transports with mailboxes the source gets a large mailbox instead.
+    let (mailbox, echo) = (1 << 16, library("echo"));
+    for (limit, memory) in [(1 << 20, usize::MAX), (usize::MAX, 6 << 20)] {
+        let place = Place::new();
+        let target = place.target().transport("tcp").mailbox_size(mailbox);
+        let target = target.max_frame(limit).max_source_memory(memory);
+        let target = target.build().unwrap().spawn().unwrap();
+        let link = place.link().transport("tcp").reply_mailbox_size(8 << 20).connect().unwrap();
+        let call = |len| link.inject(&echo, &vec![0; len]).and_then(|call| call.wait(PATIENCE));
+        let most = link.max_frame();
+        assert_eq!(most, limit.min((memory - mailbox - 4096) / 2), "half of what the mailbox leaves");
+        let fits = most / LINE * LINE - 512;
+        assert_eq!(call(fits).unwrap().len(), fits);
+        let error = call(most).unwrap_err();
+        assert!(matches!(error, Error::Inject(InjectError::TooLarge { max, .. }) if max == most), "{error}");
+        let text = error.to_string();
+        assert!(
+            text.contains("TargetBuilder::max_frame") && text.contains("TargetBuilder::max_source_memory"),
+            "{text}"
+        );
+        assert_eq!(call(8).unwrap().len(), 8);
+        target.stop().unwrap();
+    }
+}
+
+#[test]
 fn a_source_over_the_limit_is_rejected_until_another_leaves() {
     let place = Place::new();
     let echo = library("echo");

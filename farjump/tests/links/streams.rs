@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use farjump::admin::Admin;
 use farjump::{Error, Key, Link, LinkBuilder, RefusalCause, Target, TargetBuilder, WaitError, WaitPolicy};
-use farjump_control::{Control, EndpointInfo, Message, Share, StreamAccept, StreamOffer};
-use farjump_fixtures::by_hand::{PREAMBLE, cpu, opening};
+use farjump_control::Message;
+use farjump_fixtures::by_hand::{PREAMBLE, Welcomed, opening};
 use rustix::net::{AddressFamily, SocketType, bind, socket};
 
 use crate::support::{
@@ -232,23 +232,9 @@ fn is_open(mut stranger: &UnixStream) -> bool {
     stranger.read(&mut [0; 1]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
 }
 
-/// Makes the message of a source whose stream has come.
-fn ready(end: EndpointInfo) -> Message {
-    let answer = StreamAccept { share: Share::from_bytes(&[0; 32]), clear: false };
-    Message::Ready { endpoint: end, stream: Some(answer) }
-}
-
-/// A source by hand after Welcome: its control connection, its offer, and the target's endpoint.
-fn welcomed(address: &str, target: &mut Target<'_>) -> (Control, StreamOffer, EndpointInfo) {
-    let deadline = Instant::now() + PATIENCE;
-    let mut control = Control::connect(&address.parse().unwrap(), deadline).unwrap();
-    let transports = vec!["tcp".into()];
-    control.send(&Message::Hello { cpu: cpu(), pid: 1, program: "by hand".into(), transports }, &[]).unwrap();
-    settle(target);
-    match control.recv().unwrap().unwrap().0 {
-        Message::Welcome { endpoint, stream: Some(offer), .. } => (control, offer, endpoint),
-        other => panic!("{other:?}"),
-    }
+/// A source by hand after Welcome.
+fn welcomed(address: &str, target: &mut Target<'_>) -> Welcomed {
+    Welcomed::connect(&address.parse().unwrap(), "tcp", || settle(target)).0
 }
 
 #[test]
@@ -256,7 +242,7 @@ fn a_target_full_of_unknown_connections_accepts_a_handshakes_stream() {
     let place = Place::new();
     let (target, _) = over(&place);
     let mut target = target.max_sources(1).build().unwrap();
-    let (mut control, offer, end) = welcomed(&place.address(), &mut target);
+    let mut source = welcomed(&place.address(), &mut target);
     let connect = |bytes: &[u8]| {
         let mut stream = UnixStream::connect(place.path("t.sock")).unwrap();
         stream.write_all(bytes).unwrap();
@@ -271,11 +257,12 @@ fn a_target_full_of_unknown_connections_accepts_a_handshakes_stream() {
         }
         settle(&mut target);
     }
-    let _stream = connect(&opening(&offer.token));
+    let _stream = connect(&source.opening());
     settle(&mut target);
-    control.send(&ready(end), &[]).unwrap();
+    source.ready().unwrap();
     settle(&mut target);
-    let said: Vec<_> = std::iter::from_fn(|| control.recv().unwrap().map(|(message, _)| message)).collect();
+    let said: Vec<_> =
+        std::iter::from_fn(|| source.control.recv().unwrap().map(|(message, _)| message)).collect();
     assert!(said.contains(&Message::Go), "{said:?}");
     assert_eq!(target.sources(), 1);
 }
@@ -316,15 +303,15 @@ fn a_source_that_ends_within_a_message_is_gone_and_broke_nothing() {
     };
     let records = [head(64, 64, 1)[..7].to_vec(), head(64, 64, 1), head(1 << 20, 16 << 10, 0)];
     for (number, part) in (1..).zip(records) {
-        let (mut control, offer, end) = welcomed(&place.address(), &mut target);
+        let mut source = welcomed(&place.address(), &mut target);
         let mut stream = UnixStream::connect(place.path("t.sock")).unwrap();
-        stream.write_all(&opening(&offer.token)).unwrap();
-        control.send(&ready(end), &[]).unwrap();
+        stream.write_all(&source.opening()).unwrap();
+        source.ready().unwrap();
         settle(&mut target);
         assert_eq!(target.sources(), 1);
         stream.write_all(&part).unwrap();
         settle(&mut target);
-        drop((stream, control));
+        drop((stream, source));
         settle(&mut target);
         let why = heard.try_recv().expect("its end is reported");
         assert!(!why.contains("cut the link") && !why.contains("protocol"), "{why}");
@@ -337,7 +324,7 @@ fn a_source_that_ends_within_a_message_is_gone_and_broke_nothing() {
 /// stream sends its token only after them. Returns the target's messages to the source.
 fn stream_among<S: Read + Write>(
     target: &mut Target<'_>,
-    (mut control, offer, end): (Control, StreamOffer, EndpointInfo),
+    mut source: Welcomed,
     connect: impl FnOnce() -> S,
     [before, after]: [&mut dyn FnMut(&mut Target<'_>); 2],
 ) -> Vec<Message> {
@@ -346,11 +333,11 @@ fn stream_among<S: Read + Write>(
     settle(target);
     after(target);
     // The target has closed the stream if it lost its place.
-    let _ = stream.write_all(&opening(&offer.token));
+    let _ = stream.write_all(&source.opening());
     settle(target);
-    let _ = control.send(&ready(end), &[]);
+    let _ = source.ready();
     settle(target);
-    std::iter::from_fn(|| control.recv().ok()?.map(|(message, _)| message)).collect()
+    std::iter::from_fn(|| source.control.recv().ok()?.map(|(message, _)| message)).collect()
 }
 
 #[test]

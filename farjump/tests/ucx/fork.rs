@@ -1,7 +1,6 @@
 //! A source that forks: its child uses none of its links, takes nothing from them, and makes links of its own.
 
 use std::fs;
-use std::os::unix::process::CommandExt;
 use std::process;
 use std::ptr;
 use std::thread;
@@ -99,26 +98,6 @@ fn a_forked_child_cannot_use_its_parents_link_and_makes_its_own() {
             assert_eq!(call(&link, &vec![7; len]), vec![7; len], "{}", path.name);
         }
         link.flush(Duration::from_secs(60)).unwrap();
-    });
-}
-
-#[test]
-fn a_link_serves_on_after_a_program_was_started() {
-    on_every_path(this_test!(), |path| {
-        let place = Place::new();
-        let _target = path.target(&place);
-        let link = path.link(&place).connect().unwrap();
-        assert_eq!(call(&link, b"before"), b"before");
-        for _ in 0..3 {
-            // With a closure to run in the child the library forks, as Python's `subprocess` does.
-            let mut command = process::Command::new("/bin/true");
-            // SAFETY: the closure does nothing.
-            unsafe { command.pre_exec(|| Ok(())) };
-            assert!(command.status().unwrap().success());
-            for len in [8, 4000, 1 << 16] {
-                assert_eq!(call(&link, &vec![7; len]), vec![7; len], "{}", path.name);
-            }
-        }
     });
 }
 

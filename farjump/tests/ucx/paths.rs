@@ -52,9 +52,6 @@ const PATHS: [Path; 9] = [
     Path { name: "shm", transport: "shm", settings: &[], loopback: false },
 ];
 
-/// Number of paths, from the first on, that deliver messages.
-const MESSAGES: usize = 6;
-
 /// Runs `body` on every path, in a process for each. Skips unavailable paths, and prints their names. `test` is the
 /// name of the calling test.
 pub(crate) fn on_every_path(test: &str, body: fn(&Path)) {
@@ -70,11 +67,6 @@ pub(crate) fn on_every_path_at_once(test: &str, body: fn(&Path)) {
         let runs: Vec<_> = usable(&PATHS).map(|path| scope.spawn(|| path.run(test))).collect();
         runs.into_iter().for_each(|run| drop(run.join().unwrap_or_else(|panic| resume_unwind(panic))));
     });
-}
-
-/// As [`on_every_path`], on the paths that deliver frames whole, as messages.
-pub(crate) fn on_every_path_of_messages(test: &str, body: fn(&Path)) {
-    on_paths(test, &PATHS[..MESSAGES], body);
 }
 
 /// As [`on_every_path`], on `paths`. Returns the output of each process.

@@ -125,16 +125,7 @@ fn frames() -> Vec<Seed> {
         name: "counter",
         family: None,
     };
-    let plan = |kind| Plan {
-        kind,
-        wants_reply: true,
-        alone: false,
-        travelled: false,
-        index: 7,
-        token: 0x0001_0002,
-        align_log2: 0,
-        code: None,
-    };
+    let plan = |kind| Plan { wants_reply: true, index: 7, token: 0x0001_0002, ..Plan::of(kind) };
     let any = u8::MAX;
     // Three messages of nine bytes.
     let messages = [&Messages { len: 9, count: 3 }.to_word().to_le_bytes()[..], &[0x55; 48]].concat();

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use farjump::Target;
 use farjump_control::Message;
-use farjump_core::frame::{Kind, Plan, PlanCode};
+use farjump_core::frame::{Kind, Plan};
 
-use crate::functions::functions;
 use crate::hostile::Hostile;
 use crate::step::Signal;
 
@@ -24,21 +23,8 @@ impl Hostile<'_> {
     /// without a link.
     fn burst(&mut self, seed: u64) -> bool {
         let (Some(control), Some(link)) = (&mut self.control, &mut self.link) else { return false };
-        let function = &functions()[0];
-        let code =
-            PlanCode { image: &[], id: function.id(), epoch: link.epoch, name: function.name, family: None };
-        let plan = Plan {
-            kind: Kind::Call,
-            wants_reply: false,
-            alone: false,
-            travelled: false,
-            index: 0,
-            token: 0,
-            align_log2: 0,
-            code: Some(code).filter(|_| Kind::Call.names_code()),
-        };
         let payload = vec![0x41; link.wire.ring() / 8 * 7];
-        link.wire.send(&plan, &payload, Some((seed, false)), Signal::Due);
+        link.wire.send(&Plan::of(Kind::Call), &payload, Some((seed, false)), Signal::Due);
         for _ in 0..SENT {
             // No target makes such a mailbox.
             if control.wants_write()

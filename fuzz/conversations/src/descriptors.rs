@@ -3,10 +3,11 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io::Write;
-use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
+use farjump_fixtures::by_hand::slow_to_close;
 use fastrand::Rng;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fs::{
@@ -81,17 +82,12 @@ impl Odd {
 
     /// A socket whose close waits until its bytes are read, which never happens.
     fn lingering(&mut self) -> Option<OwnedFd> {
-        let listener = TcpListener::bind("127.0.0.1:0").ok()?;
-        let stream = TcpStream::connect(listener.local_addr().ok()?).ok()?;
-        let (accepted, _) = listener.accept().ok()?;
-        stream.set_nonblocking(true).ok()?;
-        while (&stream).write(&[0; 65536]).is_ok() {}
-        if MAY_LINGER {
-            let long = std::time::Duration::from_secs(LINGER);
-            rustix::net::sockopt::set_socket_linger(&stream, Some(long)).ok()?;
+        let (slow, reader) = slow_to_close(Duration::from_secs(LINGER)).ok()?;
+        if !MAY_LINGER {
+            rustix::net::sockopt::set_socket_linger(&slow, None).ok()?;
         }
-        self.kept.push(accepted.into());
-        Some(stream.into())
+        self.kept.push(reader.into());
+        Some(slow)
     }
 }
 

@@ -1,7 +1,6 @@
 //! Messages as bytes, which are changed before they are sent, and bytes with descriptors.
 
-use std::io::{IoSlice, Read};
-use std::mem::MaybeUninit;
+use std::io::Read;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -11,10 +10,10 @@ use farjump_control::{
     Share,
 };
 use farjump_core::image::CodeId;
-use farjump_fixtures::by_hand::cpu;
+use farjump_fixtures::by_hand::{cpu, endpoint_info, send_with};
 use farjump_fuzz::Mutator;
 use fastrand::Rng;
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::net::SendFlags;
 
 /// Random bytes, of a random length in `lengths`.
 pub fn random(seed: u64, lengths: Range<usize>) -> Vec<u8> {
@@ -25,15 +24,7 @@ pub fn random(seed: u64, lengths: Range<usize>) -> Vec<u8> {
 /// A message of some kind, whole and unexpected by any peer.
 pub fn any(kind: u8, code: CodeId, image: &[u8]) -> Message {
     let text = String::from("by the fuzzer");
-    let end = EndpointInfo {
-        transport: "shm".into(),
-        address: vec![1; 16],
-        key: [3; 16],
-        rules: 0xff,
-        line_whole: true,
-        max_frame: 4096,
-        region_len: 8192,
-    };
+    let end = EndpointInfo { address: vec![1; 16], key: [3; 16], rules: 0xff, ..endpoint_info() };
     match kind % 21 {
         0 => Message::Hello { cpu: cpu(), pid: 1, program: text, transports: vec!["shm".into()] },
         1 => Message::Welcome { epoch: 1, cpu: cpu(), pid: 1, program: text, endpoint: end, stream: None },
@@ -89,14 +80,9 @@ pub fn spoilt(message: &Message, seed: u64) -> Vec<u8> {
 
 /// Writes bytes directly to the socket, with descriptors beside the first. Bytes that do not fit are lost.
 pub fn write(control: &impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() {
-        ancillary.push(SendAncillaryMessage::ScmRights(&descriptors[..descriptors.len().min(16)]));
-    }
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    let descriptors = &descriptors[..descriptors.len().min(16)];
     // Any outcome is allowed: the socket may be full or closed.
-    let _ = sendmsg(control.as_fd(), &[IoSlice::new(bytes)], &mut ancillary, flags);
+    let _ = send_with(control, bytes, descriptors, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
 /// The head of a message with a body of `len` bytes and `descriptors` descriptors.

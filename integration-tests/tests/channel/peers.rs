@@ -50,16 +50,7 @@ pub(crate) fn key(seed: u8) -> LinkKey {
 }
 
 pub(crate) fn plan(kind: Kind, token: u32) -> Plan<'static> {
-    Plan {
-        kind,
-        wants_reply: true,
-        alone: false,
-        travelled: false,
-        index: 1,
-        token,
-        align_log2: 0,
-        code: None,
-    }
+    Plan { wants_reply: true, index: 1, token, ..Plan::of(kind) }
 }
 
 /// Bytes that differ between any two payloads, and between neighbouring offsets.

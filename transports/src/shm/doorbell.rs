@@ -136,15 +136,14 @@ fn again<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::IoSlice;
-    use std::mem::MaybeUninit;
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixDatagram;
     use std::time::Duration;
 
+    use farjump_fixtures::by_hand::{send_with, slow_to_close};
     use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
     use rustix::fs::{OFlags, fcntl_setfl};
-    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, Shutdown, sendmsg, shutdown};
+    use rustix::net::{Shutdown, shutdown};
 
     use super::*;
 
@@ -282,29 +281,12 @@ mod tests {
         assert!(!readable(&bell));
     }
 
-    /// A connection whose close waits for a peer that reads nothing: with unsent data and a linger of many
-    /// minutes.
-    fn slow_to_close() -> (OwnedFd, std::net::TcpStream) {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let sender = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (receiver, _) = listener.accept().unwrap();
-        sender.set_nonblocking(true).unwrap();
-        while std::io::Write::write(&mut &sender, &[0; 1 << 16]).is_ok() {}
-        sender.set_nonblocking(false).unwrap();
-        sockopt::set_socket_linger(&sender, Some(Duration::from_secs(3600))).unwrap();
-        (sender.into(), receiver)
-    }
-
     #[test]
     fn descriptors_sent_to_a_doorbell_are_an_error_and_close_without_blocking() {
         let _watchdog = within_a_minute();
         let (bell, button) = pair();
-        let (slow, receiver) = slow_to_close();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut rights = SendAncillaryBuffer::new(&mut space);
-        let descriptors = [slow.as_fd()];
-        rights.push(SendAncillaryMessage::ScmRights(&descriptors));
-        sendmsg(&button.0, &[IoSlice::new(&[])], &mut rights, SendFlags::empty()).unwrap();
+        let (slow, receiver) = slow_to_close(Duration::from_secs(3600)).unwrap();
+        send_with(&button.0, &[], &[slow.as_fd()], SendFlags::empty()).unwrap();
         // The only copy left is in the doorbell's queue.
         drop(slow);
         for _ in 0..2 {

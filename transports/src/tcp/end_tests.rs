@@ -1,5 +1,7 @@
 //! The end of a link: by dropped endpoints, gone peers, refused descriptors and in forked children.
 
+use farjump_fixtures::by_hand::send_with;
+
 use super::*;
 
 #[test]
@@ -58,12 +60,7 @@ fn descriptors_that_a_peer_passes_end_the_link_and_are_closed_elsewhere() {
     let [ours, theirs] = unix();
     let mut own = endpoint(ours, StreamRole::Source, TERMS);
     let (reader, writer) = rustix::pipe::pipe().unwrap();
-    let passed = [writer.as_fd()];
-    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut beside = rustix::net::SendAncillaryBuffer::new(&mut space);
-    assert!(beside.push(rustix::net::SendAncillaryMessage::ScmRights(&passed)));
-    let bytes = [std::io::IoSlice::new(&[0])];
-    rustix::net::sendmsg(&theirs, &bytes, &mut beside, rustix::net::SendFlags::empty()).unwrap();
+    send_with(&theirs, &[0], &[writer.as_fd()], rustix::net::SendFlags::empty()).unwrap();
     drop(writer);
     let error = own.poll().unwrap_err().to_string();
     assert!(error.contains("passed 1 descriptors"), "{error}");

@@ -10,12 +10,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump_control::{
-    Arrival, Control, EndpointInfo, Handshake, HandshakeError, HandshakeEvent, IncomingStream, Listener,
-    Message, OPENING_LEN, ParameterFault, PeerAddress, Progress, RejectCause, Share, StreamAccept,
-    StreamOffer, TcpOptions, connect_target,
+    Arrival, ArrivalOptions, EndpointInfo, Handshake, HandshakeError, HandshakeEvent, IncomingStream,
+    Listener, Message, OPENING_LEN, ParameterFault, PeerAddress, Progress, RejectCause, Share, StreamOffer,
+    TcpOptions, connect_target,
 };
 use farjump_core::transport::{ArrivalRules, Stream, StreamRole};
-use farjump_fixtures::by_hand::{cpu, opening, send_with};
+use farjump_fixtures::by_hand::{Welcomed, cpu, endpoint_info, opening, send_with};
 use farjump_fixtures::control::{Place, accept, far, next, shm, source_options, target_options};
 use farjump_fixtures::watchdog::Watchdog;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -168,42 +168,13 @@ fn a_tcp_stream_has_no_user_timeout() {
     }
 }
 
-/// A source by hand: its welcomed control connection, and the target's offer.
-struct Source {
-    control: Control,
-    offer: StreamOffer,
-    endpoint: EndpointInfo,
-}
-
-impl Source {
-    /// Connects and sends a hello. Returns the target's arrival too.
-    fn welcomed(place: &Place, listener: &Listener, target: &Streamed) -> (Source, Arrival) {
-        let mut control = Control::connect(&place.address(), far()).unwrap();
-        let hello = Message::Hello {
-            cpu: cpu(),
-            pid: 1,
-            program: "by hand".into(),
-            transports: vec!["streamed".into()],
-        };
-        control.send(&hello, &[]).unwrap();
-        let mut arrival = arrival(listener);
+/// Connects a source by hand. Returns it with the target's arrival, which waits for the rest of the handshake.
+fn welcomed(listener: &Listener, target: &Streamed, options: ArrivalOptions) -> (Welcomed, Arrival) {
+    Welcomed::connect(listener.address(), "streamed", || {
+        let mut arrival = Arrival::new(accept(listener).unwrap(), options);
         assert!(matches!(advance(&mut arrival, target).unwrap(), Progress::Pending) && arrival.is_source());
-        let Message::Welcome { endpoint, stream: Some(offer), .. } = next(&mut control).unwrap() else {
-            panic!("no offer of a stream")
-        };
-        (Source { control, offer, endpoint }, arrival)
-    }
-
-    fn ready(&mut self) {
-        let response = StreamAccept { share: Share::from_bytes(&[7; 32]), clear: false };
-        self.control
-            .send(&Message::Ready { endpoint: self.endpoint.clone(), stream: Some(response) }, &[])
-            .unwrap();
-    }
-
-    fn opening(&self) -> [u8; OPENING_LEN] {
-        opening(&self.offer.token)
-    }
+        arrival
+    })
 }
 
 fn connected(place: &Place, bytes: &[u8]) -> UnixStream {
@@ -218,7 +189,7 @@ fn the_stream_and_the_sources_end_come_in_either_order() {
     let listener = place.listener();
     for stream_first in [true, false] {
         let target = Streamed::default();
-        let (mut source, mut arrival) = Source::welcomed(&place, &listener, &target);
+        let (mut source, mut arrival) = welcomed(&listener, &target, target_options());
         let mut stream = None;
         for step in [stream_first, !stream_first] {
             if step {
@@ -226,7 +197,7 @@ fn the_stream_and_the_sources_end_come_in_either_order() {
                 stream = Some(connected(&place, &[&source.opening()[..], b"behind"].concat()));
                 arrival.take_stream(incoming(&listener)).unwrap();
             } else {
-                source.ready();
+                source.ready().unwrap();
             }
             let progress = advance(&mut arrival, &target).unwrap();
             let last = step != stream_first;
@@ -246,15 +217,15 @@ fn a_stream_token_admits_one_stream_of_one_handshake() {
     let place = Place::new();
     let listener = place.listener();
     let target = Streamed::default();
-    let (mut source, mut first) = Source::welcomed(&place, &listener, &target);
-    let (_other, second) = Source::welcomed(&place, &listener, &target);
+    let (mut source, mut first) = welcomed(&listener, &target, target_options());
+    let (_other, second) = welcomed(&listener, &target, target_options());
     let _streams = [(); 3].map(|()| connected(&place, &source.opening()));
     let [one, replayed, late] = [(); 3].map(|()| incoming(&listener));
     assert!(first.awaits(&one) && !second.awaits(&one));
     first.take_stream(one).unwrap();
     assert!(!first.awaits(&replayed));
     assert!(matches!(first.take_stream(replayed), Err(HandshakeError::Terms { .. })));
-    source.ready();
+    source.ready().unwrap();
     assert!(matches!(advance(&mut first, &target).unwrap(), Progress::Handshake(_)));
     assert!(!first.awaits(&late) && !second.awaits(&late));
     for bit in [0, 131, 255] {
@@ -270,22 +241,10 @@ fn a_handshake_without_its_stream_times_out_at_its_deadline() {
     let place = Place::new();
     let listener = place.listener();
     let target = Streamed::default();
-    let (mut source, mut arrival) = {
-        let mut control = Control::connect(&place.address(), far()).unwrap();
-        let transports = vec!["streamed".into()];
-        control
-            .send(&Message::Hello { cpu: cpu(), pid: 1, program: "late".into(), transports }, &[])
-            .unwrap();
-        let mut options = target_options();
-        options.patience = Duration::from_millis(20);
-        let mut arrival = Arrival::new(accept(&listener).unwrap(), options);
-        advance(&mut arrival, &target).unwrap();
-        let Message::Welcome { endpoint, stream: Some(offer), .. } = next(&mut control).unwrap() else {
-            panic!()
-        };
-        (Source { control, offer, endpoint }, arrival)
-    };
-    source.ready();
+    let mut options = target_options();
+    options.patience = Duration::from_millis(20);
+    let (mut source, mut arrival) = welcomed(&listener, &target, options);
+    source.ready().unwrap();
     let error = loop {
         match advance(&mut arrival, &target) {
             Ok(progress) => assert!(matches!(progress, Progress::Pending)),
@@ -389,7 +348,7 @@ fn an_unexpected_or_missing_stream_ends_the_handshake() {
     let place = Place::new();
     let listener = place.listener();
     let target = Streamed::default();
-    let (mut source, mut arrival) = Source::welcomed(&place, &listener, &target);
+    let (mut source, mut arrival) = welcomed(&listener, &target, target_options());
     source.control.send(&Message::Ready { endpoint: source.endpoint.clone(), stream: None }, &[]).unwrap();
     let error = advance(&mut arrival, &target).unwrap_err();
     assert!(
@@ -413,15 +372,8 @@ fn an_unexpected_or_missing_stream_ends_the_handshake() {
         });
         let mut control = accept(&listener).unwrap();
         next(&mut control).unwrap();
-        let end = EndpointInfo {
-            transport: name.into(),
-            address: Vec::new(),
-            key: [1; 16],
-            rules: ArrivalRules::all().bits(),
-            line_whole: false,
-            max_frame: 4096,
-            region_len: 8192,
-        };
+        let (transport, rules) = (name.into(), ArrivalRules::all().bits());
+        let end = EndpointInfo { transport, key: [1; 16], rules, line_whole: false, ..endpoint_info() };
         let offer = StreamOffer { token: [1; 32], share: Share::from_bytes(&[1; 32]), clear: false };
         let welcome = Message::Welcome {
             epoch: 1,

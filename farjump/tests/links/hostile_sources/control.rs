@@ -7,7 +7,7 @@ use farjump::CodeId;
 use farjump::RefusalCause;
 use farjump::core::frame::{LINE, Plan};
 use farjump_control::Message;
-use farjump_fixtures::by_hand::cpu;
+use farjump_fixtures::by_hand::hello;
 use farjump_fixtures::raw_source::{RawSource, call, call_id};
 use farjump_loader::code_id;
 
@@ -18,14 +18,12 @@ use crate::support::{Place, image_of, library, poll_until};
 fn unrequested_control_messages_cut_the_link() {
     let mut fixture = Fixture::new();
     let image = image_of(&library("tally"));
-    let hello =
-        Message::Hello { cpu: cpu(), pid: 1, program: "again".into(), transports: vec!["shm".into()] };
     let messages = [
         Message::Code { id: code_id(&image).0, image: image.clone() },
         Message::NoCode { id: [0; 16] },
         Message::Go,
         Message::Closing { text: "no, you".into() },
-        hello,
+        hello(),
     ];
     for message in &messages {
         let mut hostile = fixture.hostile();

@@ -1,20 +1,18 @@
 //! Hostile use of doorbells: no use of the descriptors that both processes have blocks the peer.
 
-use std::io::{IoSlice, Write};
-use std::mem::MaybeUninit;
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use farjump::WaitPolicy;
 use farjump::core::transport::Transport;
 use farjump_fixtures::altered::Altered;
+use farjump_fixtures::by_hand::{send_with, slow_to_close};
 use farjump_fixtures::raw_source::{RawSource, call};
 use farjump_fixtures::raw_target::RawTarget;
 use farjump_transports::shm::Shm;
 use rustix::fs::{OFlags, fcntl_setfl};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, send, sendmsg, shutdown};
+use rustix::net::{SendFlags, Shutdown, send, shutdown};
 
 use super::Fixture;
 use crate::support::{Place, Seen, library, timed_out};
@@ -115,30 +113,12 @@ fn a_source_that_shuts_or_closes_its_doorbells_ends_nobodys_link() {
     assert_eq!(fixture.end().refusals(), 0);
 }
 
-/// A connection whose closing waits for a peer that reads nothing.
-fn slow_to_close() -> (OwnedFd, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (receiver, _) = listener.accept().unwrap();
-    sender.set_nonblocking(true).unwrap();
-    while (&sender).write(&[0; 1 << 16]).is_ok() {}
-    rustix::net::sockopt::set_socket_linger(&sender, Some(Duration::from_secs(3600))).unwrap();
-    // The number has to be above the receiver's. A process that another test starts gets copies of both, and closes
-    // them in the order of their numbers before it runs its own program. In the other order it would wait for itself.
-    let behind = rustix::io::fcntl_dupfd_cloexec(&sender, receiver.as_raw_fd() + 1).unwrap();
-    (behind, receiver)
-}
-
 #[test]
 fn descriptors_sent_over_a_doorbell_cut_their_source_and_hang_no_target() {
     let mut fixture = Fixture::new();
     let (hostile, kept) = hostile(&fixture);
-    let (slow, receiver) = slow_to_close();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut rights = SendAncillaryBuffer::new(&mut space);
-    let descriptors = [slow.as_fd()];
-    rights.push(SendAncillaryMessage::ScmRights(&descriptors));
-    sendmsg(kept.button(), &[IoSlice::new(&[])], &mut rights, SendFlags::empty()).unwrap();
+    let (slow, receiver) = slow_to_close(Duration::from_secs(3600)).unwrap();
+    send_with(kept.button(), &[], &[slow.as_fd()], SendFlags::empty()).unwrap();
     drop(slow);
     fixture.cuts(hostile, "file descriptors with a ring", "rings with descriptors");
     fixture.serves_on();

@@ -9,7 +9,7 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 
 use farjump_control::{Control, Message, OPENING_LEN, PeerAddress, Share, StreamAccept, StreamOffer};
 use farjump_core::transport::{Secret, Stream, StreamRole};
-use farjump_fixtures::by_hand::{cpu, opening};
+use farjump_fixtures::by_hand::{hello_of, opening};
 use fastrand::Rng;
 
 use super::{Hostile, await_message};
@@ -220,9 +220,7 @@ impl Hostile<'_> {
     fn other(&self, turn: &mut dyn FnMut()) -> Option<(Control, [u8; Stream::TOKEN])> {
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
         let mut control = Control::connect_with(&self.address, &self.tcps[0], deadline).ok()?;
-        let transports = vec!["tcp".to_owned()];
-        let hello = Message::Hello { cpu: cpu(), pid: 1, program: "another".into(), transports };
-        control.send(&hello, &[]).ok()?;
+        control.send(&hello_of("another", vec!["tcp".into()]), &[]).ok()?;
         match await_message(&mut control, turn)?.0 {
             Message::Welcome { stream: Some(offer), .. } => Some((control, offer.token)),
             _ => None,

@@ -238,16 +238,7 @@ impl<'c> Peer<'c> {
     }
 
     fn reply(&mut self, token: u32, form: SendForm, len: usize) {
-        let plan = Plan {
-            kind: Kind::Reply,
-            wants_reply: false,
-            alone: false,
-            travelled: false,
-            index: 0,
-            token,
-            align_log2: 0,
-            code: None,
-        };
+        let plan = Plan { token, ..Plan::of(Kind::Reply) };
         let form = if len > INLINE_PAYLOAD { SendForm::Lines } else { form };
         loop {
             match self.try_send(&plan, form, len) {
@@ -261,16 +252,7 @@ impl<'c> Peer<'c> {
 
     /// Replies to a notice.
     pub(crate) fn hear(&mut self, said: u64) {
-        let plan = Plan {
-            kind: Kind::Reply,
-            wants_reply: false,
-            alone: false,
-            travelled: false,
-            index: 0,
-            token: HEARD,
-            align_log2: 0,
-            code: None,
-        };
+        let plan = Plan { token: HEARD, ..Plan::of(Kind::Reply) };
         loop {
             match self.channel.send_bytes(&plan, &said.to_le_bytes()) {
                 Ok(()) => break,
