@@ -80,12 +80,7 @@ const ALONE: &[Row] = &[
         "a write beyond the peer's memory is refused by its device, and both endpoints see it",
         wrong_addresses::range,
     ),
-    (
-        BOTH,
-        SOON,
-        "a queue pair that does not exist is unreachable",
-        wrong_addresses::missing_queue_pair,
-    ),
+    (BOTH, SOON, "a queue pair that does not exist is unreachable", wrong_addresses::missing_queue_pair),
     (
         BOTH,
         SOON,
