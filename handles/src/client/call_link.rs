@@ -152,7 +152,9 @@ impl CallLink {
                 }
             }
             let goes_on = patience.may_continue();
-            match self.poll(number)? {
+            // An interruption goes before an outcome that came with it, as for requests.
+            let outcome = if goes_on { self.poll(number)? } else { None };
+            match outcome {
                 Some(reply) => return Ok(reply),
                 None if goes_on && !patience.is_over() => {}
                 None => {

@@ -187,7 +187,10 @@ impl Inner {
             let goes_on = patience.may_continue();
             link = lock(mutex);
             link.disarm();
-            match poll_once(&link, number)? {
+            // An interruption goes before a reply that came with it: giving up undoes what the request has done, and the
+            // caller of an interrupted wait does not get its result.
+            let reply = if goes_on { poll_once(&link, number)? } else { None };
+            match reply {
                 Some(reply) => return Ok(reply),
                 None if goes_on && !patience.is_over() => {}
                 None => {

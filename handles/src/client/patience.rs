@@ -35,7 +35,8 @@ impl<'a> Patience<'a> {
     }
 
     /// Calls `check` about every 10 ms during a wait, on the waiting thread, which then holds no lock of this library.
-    /// The wait ends with [`Error::Interrupted`](crate::Error::Interrupted) when `check` returns `false`.
+    /// The wait ends with [`Error::Interrupted`](crate::Error::Interrupted) when `check` returns `false`, and so does
+    /// every later wait with this value.
     pub fn checked_by(mut self, check: &'a mut dyn FnMut() -> bool) -> Patience<'a> {
         self.check = Some(check);
         self

@@ -111,7 +111,7 @@ pub(crate) fn patiently<T: Send>(
         let mut around = |sleep: &mut (dyn FnMut() + Send)| py.detach(sleep);
         work(&mut Patience::of(timeout).checked_by(&mut check).sleeping_in(&mut around))
     };
-    // Also if the request has ended meanwhile: the signal's handler ran, and its exception is lost otherwise.
+    // A wait that was interrupted ends as such, so `done` is no result that the exception would hide.
     raised.map_or_else(|| done.map_err(|error| handle_exception(py, &error)), Err)
 }
 
