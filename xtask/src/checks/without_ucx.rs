@@ -35,8 +35,8 @@ const PACKAGES: [&str; 6] = ["benches", "c", "cli", "farjump", "transports", "tr
 /// Their tests, except those of the transports and of the program. Those run without UCX in one of the
 /// [places](crate::test::places). Unrelated tests run with all the others.
 const TESTS: [&str; 6] = ["--lib", "--bins", "--test", "bindings", "--test", "ucx"];
-/// Arguments of the tests. The skipped ones are unit tests over fakes that repeat no line of UCX, and take long.
-const WORDS: [&str; 3] = ["--show-output", "--skip", "conformance::channels::"];
+/// Arguments of the tests.
+const WORDS: [&str; 1] = ["--show-output"];
 /// Words of the message for missing UCX: the missing library, and the package that has it.
 const SAID: [&str; 3] =
     ["UCX is not installed", "libucp.so.0: cannot open shared object file", "package libucx0"];
