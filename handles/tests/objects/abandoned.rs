@@ -1,5 +1,6 @@
-//! Requests whose caller stops waiting before the owner replies leave nothing with the owner.
+//! Requests whose caller stops waiting before it gets the reply leave nothing with the owner.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -48,6 +49,30 @@ impl Owner {
     /// Makes the target take all requests that were sent.
     fn poll(&mut self) {
         while self.target.poll().unwrap() != 0 {}
+    }
+
+    /// Runs `act`, which waits for `requests` replies, and interrupts the wait for the last one when that reply is
+    /// there. The target is polled in the patience's check alone, so each wait lasts until a check.
+    fn interrupt_with_reply<T: Debug>(
+        &mut self,
+        requests: u32,
+        act: impl FnOnce(&Client, &mut Patience<'_>) -> Result<T, Error>,
+    ) {
+        let target = &mut self.target;
+        let mut waits = 0;
+        let mut check = || {
+            let (before, end) = (target.stats().frames, Instant::now() + Duration::from_secs(60));
+            // The frames of shared memory are all there, and a poll that runs none leaves none.
+            while target.poll().unwrap() != 0 || target.stats().frames == before {
+                assert!(Instant::now() < end, "the request does not come");
+            }
+            waits += 1;
+            waits < requests
+        };
+        let mut patience = Patience::of(Duration::from_secs(60)).checked_by(&mut check);
+        let outcome = act(&self.client, &mut patience);
+        assert!(matches!(outcome, Err(Error::Interrupted)), "{outcome:?}");
+        assert_eq!(waits, requests);
     }
 
     /// The store's objects, as their claims and states, and its bytes in use.
@@ -178,6 +203,44 @@ fn a_put_given_up_at_commit_is_removed_but_sets_complete() {
         client.set(reserved, &[&[9; 5000]], patience)
     });
     assert_eq!(*owner.store.get(&set).unwrap(), [9; 5000]);
+}
+
+#[test]
+fn an_interruption_that_comes_with_a_reply_leaves_no_object() {
+    for is_mapped in [true, false] {
+        let mut owner = Owner::new(is_mapped);
+        let kept = owner.store.put(b"kept").unwrap();
+        let before = owner.list();
+        // In one request, and in those to allocate and to commit, of which the last is interrupted.
+        for (len, requests) in [(10, 1), (5000, 2)] {
+            owner.interrupt_with_reply(requests, |client, patience| {
+                client.put_parts("", &[&vec![7; len]], patience)
+            });
+            assert_eq!(owner.list().0, [(0, ObjectState::Present); 2], "the owner has made it");
+            // The reply had come, so the eviction is sent before this request.
+            assert!(owner.polled(|client| client.exists(&kept).unwrap()));
+            assert_eq!(owner.list(), before, "{len} bytes, mapped: {is_mapped}");
+        }
+    }
+}
+
+#[test]
+fn an_interruption_that_comes_with_a_reply_loses_no_entry() {
+    for is_mapped in [true, false] {
+        let mut owner = Owner::new(is_mapped);
+        let mut subscriber =
+            owner.polled(|client| client.subscribe("topic", SubscriberOptions::default()).unwrap());
+        let mut publisher = owner.store.publisher("topic", PublisherOptions::default()).unwrap();
+        let contents = [b"entry 0", b"entry 1"];
+        let entries = contents.map(|bytes| publisher.publish_bytes("", &[bytes]).unwrap());
+        for (bytes, entry) in contents.iter().zip(entries) {
+            owner.interrupt_with_reply(1, |_, patience| subscriber.next(patience));
+            let next = owner.polled(|_| subscriber.next(&mut Patience::of(Duration::from_secs(60))));
+            let item = next.unwrap().unwrap();
+            assert_eq!((item.number(), item.lost()), (entry, 0), "mapped: {is_mapped}");
+            assert_eq!(&*owner.store.get(item.handle()).unwrap(), *bytes);
+        }
+    }
 }
 
 #[test]
