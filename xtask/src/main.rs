@@ -110,9 +110,9 @@ enum Chore {
     /// Measures farjump on this machine and writes benches/RESULTS.md.
     ///
     /// Builds farjump in release, runs `farjump perf` for each section of the page, one after the other, and
-    /// draws the paper's two figures, latency and message rate, as benches/figures/*.svg. Each run's output
-    /// is kept in benches/results/*.json; the page, with the table of bounds, is made of these files alone.
-    /// Takes some ten minutes; nothing else should run meanwhile.
+    /// draws figures, among them the paper's two, latency and message rate, as benches/figures/*.svg. Each run's
+    /// output is kept in benches/results/*.json; the page, with the table of bounds, is made of these files alone.
+    /// Takes some ten minutes; nothing else should run meanwhile. With `--page` only makes the page.
     ///
     /// Exits with 1 if a run ended early. The page names sections that this machine, or this farjump, cannot
     /// measure.

@@ -9,16 +9,13 @@ use super::section_file::{Kept, Row};
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Bound {
-    pub(crate) what: String,
-    pub(crate) against: String,
     /// The section. This field and the next three select rows.
     section: String,
     metric: String,
     transport: String,
     reference: String,
     /// The first and the last of the payload sizes; all by default.
-    #[serde(default = "any_size")]
-    sizes: (u64, u64),
+    sizes: Option<(u64, u64)>,
     /// Number of sources, where a row has it.
     sources: Option<u64>,
     /// The mode; all by default.
@@ -38,10 +35,6 @@ pub(crate) struct Bound {
     far: Option<f64>,
 }
 
-fn any_size() -> (u64, u64) {
-    (0, u64::MAX)
-}
-
 /// The column that a bound is on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -57,10 +50,10 @@ enum Of {
 /// Verdict on a bound.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Verdict {
-    /// Every row keeps the bound; the worst of them.
+    /// Every row is within the bound; the worst of them.
     Reached(String),
-    /// Some row does not keep the bound; the worst, and the number of rows that do.
-    NotReached(String),
+    /// Some row is not within the bound; the worst of all, and the number of those that are.
+    NotReached { worst: String, within: usize, of: usize },
     /// There are no rows with figures, for this reason.
     NotMeasured(String),
 }
@@ -71,13 +64,35 @@ impl Bound {
         self.at_most.or(self.at_least).unwrap_or(f64::NAN)
     }
 
-    /// The bound as text.
+    /// The selected rows as text, without their baseline.
+    pub(crate) fn rows(&self) -> String {
+        let mut parts = vec![format!("`{}`", self.section), format!("`{}`", self.transport)];
+        parts.extend(self.sizes.map(|(first, last)| match first {
+            first if first == last => bytes(last),
+            0 => format!("to {}", bytes(last)),
+            first => format!("{}..{}", bytes(first), bytes(last)),
+        }));
+        parts.extend(self.sources.map(|sources| format!("`{}` of {sources} sources", self.metric)));
+        if self.from_arithmetic {
+            parts.push("from `ahead_from`".to_owned());
+        }
+        match self.of {
+            Of::Ratio => {}
+            Of::Requests => parts.push("requests".to_owned()),
+            Of::Completions => parts.push("completions".to_owned()),
+        }
+        parts.join(", ")
+    }
+
+    /// The bound and its baseline as text.
     pub(crate) fn limit(&self) -> String {
         let (sign, near) = (if self.at_most.is_some() { '≤' } else { '≥' }, self.near());
-        match self.far {
-            None => format!("{sign} {near}"),
-            Some(far) => format!("{sign} {near} near, {sign} {far} far"),
-        }
+        let unit = match self.of {
+            Of::Ratio => format!("`{}`", self.reference),
+            Of::Requests | Of::Completions => "a message".to_owned(),
+        };
+        let far = self.far.map(|far| format!(", far {far}")).unwrap_or_default();
+        format!("{sign} {near} {unit}{far}")
     }
 
     /// Judges the bound by the measured rows.
@@ -93,24 +108,21 @@ impl Bound {
             let why = rows.iter().find_map(|row| row.missing.clone()).or_else(|| run.failed.clone());
             return Verdict::NotMeasured(why.unwrap_or_else(|| "no row is about it".to_owned()));
         };
-        let reached = judged.iter().filter(|(_, excess)| *excess <= 1.0).count();
-        let mut said = self.shown(worst);
-        if judged.len() > 1 {
-            said = format!("{reached} of {} sizes; worst {said}", judged.len());
-        }
+        let within = judged.iter().filter(|(_, excess)| *excess <= 1.0).count();
+        let worst = self.shown(worst, judged.len() > 1);
         match excess <= 1.0 {
-            true => Verdict::Reached(said),
-            false => Verdict::NotReached(said),
+            true => Verdict::Reached(worst),
+            false => Verdict::NotReached { worst, within, of: judged.len() },
         }
     }
 
     fn is_about(&self, row: &Row) -> bool {
-        let (first, last) = self.sizes;
+        let is_sized = |size: u64| self.sizes.is_none_or(|(first, last)| (first..=last).contains(&size));
         row.metric == self.metric
             && row.subject == "farjump"
             && row.transport.as_ref() == Some(&self.transport)
             && row.reference.as_ref() == Some(&self.reference)
-            && row.size.is_none_or(|size| (first..=last).contains(&size))
+            && row.size.is_none_or(is_sized)
             && self.sources.is_none_or(|sources| row.sources == Some(sources))
             && self.mode.as_ref().is_none_or(|mode| row.mode.as_ref() == Some(mode))
             && self
@@ -128,17 +140,14 @@ impl Bound {
         }
     }
 
-    /// A row's value, with the spread of a ratio, and the place of its measurement.
-    fn shown(&self, row: &Row) -> String {
-        let mut shown = match self.of {
-            Of::Ratio => super::table::ratio(row),
+    /// A row's value, with the spread of a ratio, its size if there are several, and its state.
+    fn shown(&self, row: &Row, with_size: bool) -> String {
+        let value = match self.of {
+            Of::Ratio => ratio(row),
             Of::Requests | Of::Completions => self.value(row).map(|value| format!("{value:.4}")),
-        }
-        .unwrap_or_default();
-        if let Some(size) = row.size {
-            shown += &format!(" at {}", super::table::bytes(size));
-        }
-        shown + &row.state.as_ref().map(|state| format!(", {state}")).unwrap_or_default()
+        };
+        let size = row.size.filter(|_| with_size).map(bytes);
+        value.into_iter().chain(size).chain(row.state.clone()).collect::<Vec<_>>().join(", ")
     }
 
     /// Factor by which a row exceeds its bound. Up to 1 the row keeps it.
@@ -156,13 +165,49 @@ fn is_from_arithmetic(row: &Row) -> bool {
     from.zip(row.size).is_some_and(|(from, size)| size >= from)
 }
 
+/// A row's ratio with the smallest and the largest of the rounds.
+fn ratio(row: &Row) -> Option<String> {
+    let ratio = row.ratio?;
+    Some(match (row.ratio_min, row.ratio_max) {
+        (Some(min), Some(max)) => format!("{ratio:.2} ({min:.2}..{max:.2})"),
+        _ => format!("{ratio:.2}"),
+    })
+}
+
+/// A number of bytes in the largest unit that divides it.
+fn bytes(bytes: u64) -> String {
+    match bytes {
+        0 => "0 B".to_owned(),
+        bytes if bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
+        bytes if bytes.is_multiple_of(1 << 10) => format!("{} KiB", bytes >> 10),
+        bytes => format!("{bytes} B"),
+    }
+}
+
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use serde_json::json;
 
     use super::super::section_file::tests::kept;
     use super::super::sections::{bounds, named};
     use super::*;
+
+    /// Rows of a section that its bounds select, all of them out of bounds.
+    pub(crate) fn out_of_bounds(section: &str) -> Vec<Value> {
+        let rows = |bound: &Bound| {
+            let (first, last) = bound.sizes.unwrap_or((8, 1 << 20));
+            let value = if bound.at_most.is_some() { 99.0 } else { 0.01 };
+            [first, last].map(|size| {
+                json!({
+                    "metric": bound.metric, "transport": bound.transport, "reference": bound.reference, "size": size,
+                    "sources": bound.sources, "mode": bound.mode, "ratio": value, "requests": value,
+                    "completions": value, "ahead_from": bound.from_arithmetic.then_some(0),
+                    "wire_us": bound.modelled.filter(|modelled| *modelled).map(|_| 1.0),
+                })
+            })
+        };
+        bounds().iter().filter(|bound| bound.section == section).flat_map(rows).collect()
+    }
 
     /// The bound on rates of up to 32 B against active messages: at least 4 near, 3 far.
     fn of_rate() -> &'static Bound {
@@ -180,13 +225,11 @@ mod tests {
     fn every_row_that_a_bound_is_about_has_to_reach_it() {
         let run = kept("rate-batch", &[rate(1, 5.0, "near"), rate(32, 4.0, "near"), rate(64, 1.0, "near")]);
         let verdict = of_rate().judge(&[run]);
-        assert_eq!(verdict, Verdict::Reached("2 of 2 sizes; worst 4.00 (3.50 to 4.50) at 32 B, near".into()));
+        assert_eq!(verdict, Verdict::Reached("4.00 (3.50..4.50), 32 B, near".into()));
         let run = kept("rate-batch", &[rate(1, 5.0, "near"), rate(32, 3.9, "near")]);
         let verdict = of_rate().judge(&[run]);
-        assert_eq!(
-            verdict,
-            Verdict::NotReached("1 of 2 sizes; worst 3.90 (3.40 to 4.40) at 32 B, near".into())
-        );
+        let worst = "3.90 (3.40..4.40), 32 B, near".to_owned();
+        assert_eq!(verdict, Verdict::NotReached { worst, within: 1, of: 2 });
     }
 
     #[test]
@@ -202,7 +245,7 @@ mod tests {
         let floor = &bounds()[0];
         let judge = |ratio: f64| floor.judge(&[kept("floor", &[json!({ "ratio": ratio })])]);
         assert!(matches!(judge(1.05), Verdict::Reached(_)));
-        assert!(matches!(judge(1.06), Verdict::NotReached(_)));
+        assert!(matches!(judge(1.06), Verdict::NotReached { .. }));
     }
 
     #[test]
@@ -253,8 +296,8 @@ mod tests {
         };
         let bound = bounds().iter().find(|bound| bound.of == Of::Requests).expect("there is one");
         let verdict = |requests| bound.judge(&[kept("verbs-batch", &[row(requests)])]);
-        assert_eq!(verdict(0.1), Verdict::Reached("0.1000 at 8 B, near".into()));
-        assert!(matches!(verdict(0.126), Verdict::NotReached(_)));
+        assert_eq!(verdict(0.1), Verdict::Reached("0.1000, near".into()));
+        assert!(matches!(verdict(0.126), Verdict::NotReached { .. }));
         let none = bound.judge(&[kept(
             "verbs-batch",
             &[json!({ "metric": "rate", "transport": "verbs-write", "reference": "raw" })],
@@ -271,17 +314,24 @@ mod tests {
     }
 
     #[test]
+    fn a_bound_is_shown_by_its_rows_limit_and_baseline() {
+        let shown = |number: usize| (bounds()[number].rows(), bounds()[number].limit());
+        let of = |rows: &str, limit: &str| (rows.to_owned(), limit.to_owned());
+        assert_eq!(shown(1), of("`latency`, `shm`, to 1 KiB", "≤ 0.4 `ucx-am`, far 0.6"));
+        assert_eq!(shown(6), of("`rate`, `shm`, 64 B..1 KiB", "≥ 1.5 `ucx-am`"));
+        assert_eq!(shown(7), of("`bandwidth`, `shm`, 1 MiB", "≥ 0.9 `memcpy`"));
+        assert_eq!(shown(12), of("`scaling`, `shm`, `scaling-latency` of 256 sources", "≤ 1.2 `alone`"));
+        assert_eq!(shown(16), of("`verbs-batch`, `verbs-write`, requests", "≤ 0.125 a message"));
+    }
+
+    #[test]
     fn every_bound_is_about_a_section_that_measures_it() {
         for bound in bounds() {
             let section = named(&bound.section).expect("it is a section")[0];
             let mut words = section.run.split([' ', ',']);
-            assert!(bound.metric.starts_with(words.next().expect("a metric")), "{}", bound.what);
-            assert!(
-                words.any(|word| word == bound.reference) || bound.reference == "alone",
-                "{}",
-                bound.what
-            );
-            assert!(bound.at_most.is_some() != bound.at_least.is_some(), "{}", bound.what);
+            assert!(bound.metric.starts_with(words.next().expect("a metric")), "{bound:?}");
+            assert!(words.any(|word| word == bound.reference) || bound.reference == "alone", "{bound:?}");
+            assert!(bound.at_most.is_some() != bound.at_least.is_some(), "{bound:?}");
         }
     }
 }

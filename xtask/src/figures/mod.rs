@@ -1,16 +1,14 @@
 //! `cargo xtask figures`: the paper's figures and the page of results, measured on this machine.
 //!
 //! `figures.toml` lists the runs ([`mod@sections`]) and the bounds on their figures ([`mod@goals`]); [`section_file`]
-//! stores each run, [`results`] writes the page. The page is made from the stored runs: running one section alone
+//! stores each run, [`mod@page`] makes the page. The page is made from the stored runs: running one section alone
 //! changes nothing in the others.
 
 mod goals;
 mod in_vm;
-mod results;
+mod page;
 mod section_file;
 mod sections;
-mod sentences;
-mod table;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -40,6 +38,9 @@ pub(crate) struct Options {
     /// virtual machines, and only if named here
     #[arg(long, value_name = "SECTION,…", value_delimiter = ',', value_parser = |name: &str| sections::named(name).map(Named))]
     only: Vec<Named>,
+    /// Measure nothing, and write the page from the stored runs
+    #[arg(long, conflicts_with_all = ["only", "rounds"])]
+    page: bool,
     /// The folder of RESULTS.md, figures/ and results/ [default: benches]
     #[arg(long, value_name = "FOLDER")]
     into: Option<PathBuf>,
@@ -49,8 +50,8 @@ pub(crate) struct Options {
 #[derive(Clone, Debug)]
 struct Named(Vec<&'static Section>);
 
-/// Measures, and writes the page. Returns `true` unless a section ended early. The page names sections that this
-/// farjump lacks.
+/// Measures, unless only the page is wanted, and writes the page. Returns `true` unless a section ended early. The page
+/// names sections that this farjump lacks.
 ///
 /// # Errors
 /// When interrupted, farjump cannot be built, or a file cannot be written.
@@ -59,6 +60,16 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
         Some(folder) => std::path::absolute(folder).map_err(|error| failed(folder, &error))?,
         None => root().join("benches"),
     };
+    let all_ended = options.page || measure_all(options, &folder, interrupt)?;
+    write_page(&folder)?;
+    Ok(all_ended)
+}
+
+/// Measures the chosen sections, and stores each. Returns `true` unless a section ended early.
+///
+/// # Errors
+/// When interrupted, farjump cannot be built, or a file cannot be written.
+fn measure_all(options: &Options, folder: &Path, interrupt: &Interrupt) -> Result<bool, Failed> {
     for part in ["figures", "results"] {
         let part = folder.join(part);
         fs::create_dir_all(&part).map_err(|error| failed(&part, &error))?;
@@ -81,7 +92,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
             rounds: Vec::new(),
             rows: Vec::new(),
         };
-        match measure(section, options.rounds, &programs, &folder, &mut run, interrupt) {
+        match measure(section, options.rounds, &programs, folder, &mut run, interrupt) {
             Ok(()) => {}
             Err(error) if error.is_interrupt() => return Err(error),
             Err(error) => {
@@ -92,12 +103,20 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
         }
         run.write(&folder.join(kept_as(section)))?;
     }
+    Ok(all_ended)
+}
+
+/// Writes the page from the stored runs.
+///
+/// # Errors
+/// When a stored run cannot be read, or the page cannot be written.
+fn write_page(folder: &Path) -> Result<(), Failed> {
     let runs = sections().iter().map(|section| Kept::read(&folder.join(kept_as(section))));
     let runs: Vec<Kept> = runs.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
     let page = folder.join("RESULTS.md");
-    fs::write(&page, results::page(&runs, &folder)).map_err(|error| failed(&page, &error))?;
+    fs::write(&page, page::markdown(&runs, folder)).map_err(|error| failed(&page, &error))?;
     say!("{}", page.display());
-    Ok(all_ended)
+    Ok(())
 }
 
 fn failed(path: &Path, error: &std::io::Error) -> Failed {
@@ -175,7 +194,7 @@ fn measure(
         started = started.args(["--across", &across]);
     }
     if section.picture {
-        let picture = folder.join(results::picture(&section.name));
+        let picture = folder.join(page::picture(&section.name));
         // An old picture would pass for the new measurement.
         if picture.exists() {
             fs::remove_file(&picture).map_err(|error| failed(&picture, &error))?;
@@ -306,7 +325,7 @@ mod tests {
         assert!(written.is_ok_and(|status| status.success()));
         let interrupt = Interrupt::install().expect("signals can be caught");
         let section = Section { limit, ..sections::named("rate").expect("it is one")[0].clone() };
-        let picture = folder.path().join(results::picture(&section.name));
+        let picture = folder.path().join(page::picture(&section.name));
         fs::write(&picture, "old").expect("it can be written");
         let mut run = section_file::tests::kept("rate", &[]);
         run.rounds.clear();
@@ -348,6 +367,20 @@ mod tests {
         let section = sections::named("iceoryx2").expect("it is one")[0];
         let failed = measure(section, 3, &programs, Path::new("/nonexistent"), &mut run, &interrupt);
         assert!(failed.is_err_and(|error| error.to_string() == "no such feature"));
+    }
+
+    #[test]
+    fn the_page_alone_is_made_of_stored_runs() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        fs::create_dir(folder.path().join("results")).expect("a folder can be made");
+        let stored = section_file::tests::kept("floor", &[serde_json::json!({})]);
+        stored.write(&folder.path().join("results/floor.json")).expect("it can be written");
+        let interrupt = Interrupt::install().expect("signals can be caught");
+        let into = Some(folder.path().to_owned());
+        let options = Options { rounds: 9, only: Vec::new(), page: true, into };
+        assert!(run(&options, &interrupt).is_ok_and(|all_ended| all_ended));
+        let page = fs::read_to_string(folder.path().join("RESULTS.md")).expect("it is written");
+        assert!(page.contains("| [floor](results/floor.json) |"), "{page}");
     }
 
     #[test]

@@ -8,20 +8,19 @@ use serde::{Deserialize, Deserializer};
 
 use super::goals::Bound;
 
-/// A run, and its presentation.
+/// A run.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Section {
     /// Its name, used by `--only` and for its files.
     pub(crate) name: String,
-    pub(crate) title: String,
-    /// Its subject, in a sentence or two.
-    pub(crate) about: String,
     /// Arguments of `farjump perf`.
     pub(crate) run: String,
     /// Whether it has a picture.
     #[serde(default)]
     pub(crate) picture: bool,
+    /// Caption of the picture, if the page shows it.
+    pub(crate) caption: Option<String>,
     /// The series of the kernels in whose virtual machines the section is measured; none for this machine itself.
     #[serde(default)]
     pub(super) kernels: Vec<String>,
@@ -69,7 +68,7 @@ static LISTED: LazyLock<Listed> = LazyLock::new(|| {
     listed
 });
 
-/// All sections, in the order in which they run and are shown.
+/// All sections, in the order in which they run and are listed.
 pub(crate) fn sections() -> &'static [Section] {
     &LISTED.section
 }
@@ -87,7 +86,6 @@ impl Section {
         }
         let of = |(number, kernel): (usize, &String)| Section {
             name: if number == 0 { self.name.clone() } else { format!("{}-{kernel}", self.name) },
-            title: self.title.replace("{kernel}", kernel),
             kernel: Some(kernel.clone()),
             ..self.clone()
         };

@@ -30,7 +30,11 @@ const SUITES: [Suite; 6] = [
     Suite { name: "peers", targets: &["--test", "transports"], filters: &["ucx", "strangers::"] },
     Suite { name: "conformance", targets: &["--test", "conformance"], filters: &["ucx"] },
     Suite { name: "links", targets: &["--test", "ucx"], filters: &[] },
-    Suite { name: "program", targets: &["--test", "cli"], filters: &["a_target_listens_on_one_socket", "ucx"] },
+    Suite {
+        name: "program",
+        targets: &["--test", "cli"],
+        filters: &["a_target_listens_on_one_socket", "ucx"],
+    },
     Suite { name: "ucp_ifunc", targets: &["--test", "ucp_ifunc"], filters: &[] },
 ];
 
