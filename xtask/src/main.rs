@@ -14,6 +14,7 @@ mod faults;
 mod fetch;
 mod figures;
 mod guard;
+mod lines;
 mod package;
 mod process;
 mod python;
@@ -107,6 +108,8 @@ enum Chore {
     /// user's caches. Prints the wheel's name, its length, its platform, and the newest version of glibc that it
     /// requires. Then makes a link with it on each CPython that this machine has. `test python` runs its tests.
     Wheel(python::Options),
+    /// Counts lines of Rust that are neither blank, comment nor generated, by room, in product, tests, tools and examples.
+    Lines,
     /// Measures farjump on this machine and writes benches/RESULTS.md.
     ///
     /// Builds farjump in release, runs `farjump perf` for each section of the page, one after the other, and
@@ -149,5 +152,6 @@ fn run(chore: &Chore) -> Result<bool, process::Failed> {
         Chore::Guard(options) => guard::run(options, &interrupt),
         Chore::Wheel(options) => python::run(options, &interrupt),
         Chore::Figures(options) => figures::run(options, &interrupt),
+        Chore::Lines => lines::run(&interrupt),
     }
 }
