@@ -33,7 +33,12 @@ impl Control {
                 | HandshakeError::TimedOut { .. }
                 | HandshakeError::PeerGone { .. }
                 | HandshakeError::CutShort { .. }
-                | HandshakeError::Connect(ConnectionError::System(_) | ConnectionError::TimedOut { .. })
+                // Of a second connection, for the stream of the link.
+                | HandshakeError::Connect(
+                    ConnectionError::System(_)
+                        | ConnectionError::TimedOut { .. }
+                        | ConnectionError::NotListening { .. }
+                )
         );
         let rejection = if may_be_effect { self.take_rejection() } else { None };
         rejection.unwrap_or_else(|| send_reason(self, error))

@@ -243,6 +243,7 @@ impl Executor {
         }
         let mut copied = Copied::new(image.bytes(), library.name().as_bytes());
         let linked = self
+            // There is no later attempt, so what does not fit now is refused.
             .install(key, &mut copied, &Arc::from("the target itself"), true)
             .map_err(|unbound| refused(unbound.into()))?;
         let others = (library.images().len() > 1).then(|| library.clone());

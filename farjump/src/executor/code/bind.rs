@@ -196,6 +196,7 @@ impl Executor {
             );
             return Err(Refusal { cause: RefusalCause::CodeMissing, text }.into());
         };
+        // Before the code is copied, and in words that name the maker.
         self.policy.image(code.len()).map_err(refused)?;
         let origin: Arc<str> = format!("`{name}` ({})", maker.id()).into();
         let mut copied = Copied::new(code, name.as_bytes());
