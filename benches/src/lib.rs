@@ -1,14 +1,7 @@
-//! `farjump perf` as a library, and the parts of the program `farjump` that it needs.
+//! The program `farjump-perf` as a library.
 //!
-//! [`perf`] runs only inside the program `farjump`: it starts that program again, as the second process of a
-//! measurement and to build functions. [`program`] works alone:
-//!
-//! ```
-//! use farjump_benches::program::units::{parse_bytes, show_limit};
-//!
-//! assert_eq!(parse_bytes("64M"), Ok(64 << 20));
-//! assert_eq!(show_limit(64 << 20), "64 MiB");
-//! ```
+//! [`perf`] runs only inside that program: it starts its own file again, as the second process of a measurement and to
+//! build functions. [`rounds`] works alone.
 //!
 //! # Features
 //!
@@ -18,11 +11,14 @@
 //! | `tcp` (default) | the transport over a stream between any two machines |
 //! | `ucx` (default) | the transports over UCX, and references over it |
 //! | `verbs` (default) | the transports over RDMA devices through verbs |
-//! | `build` (default) | `perf`, which builds the functions that it calls |
+//! | `build` (default) | the program `farjump-perf`, which builds the functions that it calls |
 //! | `bitcode` | targets of `perf tsi` and `perf chase` that take bitcode |
 //! | `iceoryx2` | iceoryx2 as a reference of `perf`, with `build`; it has many dependencies |
 //! | `in-process` (default) | the programs `farjump-benches` and `farjump_guard`, with all transports |
 
 #[cfg(feature = "build")]
 pub mod perf;
-pub mod program;
+pub mod rounds;
+
+#[cfg(feature = "build")]
+use farjump_cli::program;

@@ -6,6 +6,7 @@
 
 use std::ffi::CString;
 use std::hint::black_box;
+use std::path::Path;
 use std::ptr;
 use std::time::{Duration, Instant};
 
@@ -49,8 +50,8 @@ fn meanwhile<T: Send>(target: &mut Target<'_>, act: impl FnOnce() -> T + Send) -
 fn main() {
     let folder = tempfile::tempdir().expect("there is room for a folder");
     let library = folder.path().join("libecho.so");
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ifuncs/echo.c");
-    let options = Options { inputs: vec![source.into()], output: library.clone(), ..Options::default() };
+    let source = Path::new(farjump_fixtures::IFUNCS).join("echo.c");
+    let options = Options { inputs: vec![source], output: library.clone(), ..Options::default() };
     build(&options).expect("a C compiler is here");
     let address = format!("unix:{}", folder.path().join("t.sock").display());
     let mut target = Target::listen(&address).build().expect("the target listens");

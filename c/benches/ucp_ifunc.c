@@ -376,14 +376,14 @@ int main(int argc, char **argv)
     measured.rkey = peer.rkey;
     measured.remote = peer.remote;
     if (is_target) {
-        farjump_target_options_t *options = NULL;
+        farjump_target_config_t *config = NULL;
         farjump_target_t *target = NULL;
         ucp_ifunc_h mark;
         struct phase phase;
-        FINE(farjump_target_options_new(&options));
-        FINE(farjump_target_options_set_args(options, &measured));
-        FINE(farjump_target_options_set_transport(options, "ucx-put"));
-        FINE(farjump_target_listen(address, options, &target));
+        FINE(farjump_target_config_new(&config));
+        FINE(farjump_target_config_set_args(config, &measured));
+        FINE(farjump_target_config_set(config, "transport", "ucx-put"));
+        FINE(farjump_target_listen(address, config, &target));
         OK(ucp_register_ifunc(peer.context, "mark", &mark));
         OK(ucp_ifunc_msg_create(mark, NULL, 0, &measured.answer));
         peer_send(peer.socket, &ready, 1);
@@ -397,14 +397,14 @@ int main(int argc, char **argv)
             take_part(&phase, target);
         }
         FINE(farjump_target_close(&target));
-        FINE(farjump_target_options_free(&options));
+        FINE(farjump_target_config_free(&config));
     } else {
-        farjump_link_options_t *options = NULL;
+        farjump_link_config_t *config = NULL;
         static const size_t sizes[] = { 1, 8, 40, 64, 256, 1024, 4096, 8192, 65536, 1048576 };
         peer_receive(peer.socket, &ready, 1);
-        FINE(farjump_link_options_new(&options));
-        FINE(farjump_link_options_set_transport(options, "ucx-put"));
-        FINE(farjump_link_connect(address, options, &source.link));
+        FINE(farjump_link_config_new(&config));
+        FINE(farjump_link_config_set(config, "transport", "ucx-put"));
+        FINE(farjump_link_connect(address, config, &source.link));
         FINE(farjump_library_open(library, &source.library));
         OK(ucp_register_ifunc(peer.context, "bounce", &source.bounce));
         printf("%10s", "");
@@ -423,7 +423,7 @@ int main(int argc, char **argv)
         }
         FINE(farjump_link_close(&source.link));
         FINE(farjump_library_close(&source.library));
-        FINE(farjump_link_options_free(&options));
+        FINE(farjump_link_config_free(&config));
     }
     peer_close(&peer);
     return 0;

@@ -4,17 +4,23 @@
  *
  * A source opens an ifunc library (farjump_library_open, or farjump_library_load if it has payload routines of
  * its own), connects to a target (farjump_link_connect), injects (farjump_link_inject) and waits for the reply
- * (farjump_pending_wait). A target has exports (farjump_target_options_new), listens (farjump_target_listen),
+ * (farjump_pending_wait). A target has exports (farjump_target_config_new), listens (farjump_target_listen),
  * and is polled (farjump_target_poll), run (farjump_target_run) or handed to a thread (farjump_target_spawn).
  * farjump_ifunc.h is for the functions themselves.
  *
  * Objects stay at their owner, and other processes read them by handles. The owner opens a store
- * (farjump_store_open), gives it to a target (farjump_target_options_set_objects), and makes objects
+ * (farjump_store_open), gives it to a target (farjump_target_config_set_objects), and makes objects
  * (farjump_store_put). A handle travels as bytes (farjump_handle_to_bytes). A process that has it connects to the
  * owner (farjump_client_connect_to_owner), and gets a view of the object (farjump_client_get), which is mapped on
  * the same machine. Or it runs a function at the object (farjump_client_call), at many (farjump_client_map), or
  * at the place where that takes less time (farjump_client_call_auto). Streams pass handles from publishers to
  * subscribers (farjump_client_publisher, farjump_client_subscribe).
+ *
+ * Options. A configuration has the options of an object that is to be made, each with a name and a value as text:
+ * farjump_target_config_set(config, "max-payload", "64M"). Bytes are a number, or one with K, M or G; times are as
+ * `500ms` or `2s`, or `forever`; flags are `yes` or `no`. The items of a list have commas between them, and `\,` is a
+ * comma within one; setting a list replaces it. All names and values are UTF-8. docs/reference/options.md lists the
+ * options. farjump_target_option and farjump_link_option read the options of a target or link that is there.
  *
  * Errors. Functions return a status: FARJUMP_OK, FARJUMP_NOT_YET or FARJUMP_STREAM_END where they say so, or an
  * error, which is below 0. For errors farjump_last_error() returns a sentence for people. Functions that return
@@ -35,8 +41,8 @@
  * exception and no longjmp() may leave them.
  *
  * Pointers point to objects of their type, or are NULL, which is FARJUMP_ERROR_ARGUMENT unless the text states its
- * meaning. Texts end in a zero byte and are UTF-8; paths may be any bytes. Times are in nanoseconds, and
- * FARJUMP_FOREVER is no limit.
+ * meaning. Texts end in a zero byte and are UTF-8; paths that are arguments of functions may be any bytes. Times are
+ * in nanoseconds, and FARJUMP_FOREVER is no limit.
  *
  * Native code in a process is trusted code: grant access only to peers you trust with the whole process.
  */
@@ -186,7 +192,8 @@ typedef enum {
 } farjump_status_t;
 
 /**
- * The way in which a call's code travels and runs. Each is a bit, so that a target can allow several.
+ * The way in which a call's code travels and runs. Options name the modes `cached`, `always`, `local` and
+ * `in-place`.
  */
 typedef enum {
     /**
@@ -198,7 +205,7 @@ typedef enum {
      */
     FARJUMP_MODE_ALWAYS = 2,
     /**
-     * The target has the library itself (farjump_target_options_add_local()): only the name travels.
+     * The target has the library itself (farjump_target_config_add_local()): only the name travels.
      */
     FARJUMP_MODE_LOCAL = 4,
     /**
@@ -210,7 +217,8 @@ typedef enum {
 } farjump_mode_t;
 
 /**
- * A right of a process that connects to a target. Each is a bit.
+ * A right of a process that connects to a target. Each is a bit. The option `rights` names them `observe`,
+ * `call`, `inject`, `drop` and `export`.
  */
 typedef enum {
     /**
@@ -350,25 +358,6 @@ typedef enum {
 } farjump_place_t;
 
 /**
- * The action of a publisher when its topic is full.
- */
-typedef enum {
-    /**
-     * It waits until the slowest subscriber has advanced. The default.
-     */
-    FARJUMP_OVERFLOW_WAIT = 0,
-    /**
-     * It fails at once with FARJUMP_ERROR_TOPIC_FULL.
-     */
-    FARJUMP_OVERFLOW_REFUSE = 1,
-    /**
-     * It drops the oldest entry. Subscribers that have not received the entry learn how many they lost
-     * (farjump_item_lost()).
-     */
-    FARJUMP_OVERFLOW_DROP_OLDEST = 2,
-} farjump_overflow_t;
-
-/**
  * The admin interface of the target at an address: requests list its stored code, read its statistics and
  * drop code. Each request opens a connection of its own, which makes no link and does not count as a source.
  * Nothing stays open between requests. Any number of threads may send requests at once.
@@ -386,10 +375,9 @@ typedef struct farjump_admin_t farjump_admin_t;
 typedef struct farjump_bytes_t farjump_bytes_t;
 
 /**
- * Choices for clients, each of which has a usable default. One thread changes them at a time. They are
- * copied when a client connects.
+ * Options for clients. One thread changes it at a time. It is copied when a client connects.
  */
-typedef struct farjump_client_options_t farjump_client_options_t;
+typedef struct farjump_client_config_t farjump_client_config_t;
 
 /**
  * A connection to the owner of objects: a target that has a store. Any number of threads may use it at once.
@@ -438,11 +426,10 @@ typedef struct farjump_item_t farjump_item_t;
 typedef struct farjump_library_t farjump_library_t;
 
 /**
- * Choices for links, each of which has a default that suits a program on the same machine as its target. One
- * thread changes them at a time; any number may connect with them at once. They are copied when a link is
- * made.
+ * Options and callbacks for links. The defaults suit a program on the same machine as its target. One thread
+ * changes it at a time; any number may connect with it at once. It is copied when a link is made.
  */
-typedef struct farjump_link_options_t farjump_link_options_t;
+typedef struct farjump_link_config_t farjump_link_config_t;
 
 /**
  * A connection to a target. One thread uses it at a time; it may move between threads. Several calls may be
@@ -480,10 +467,9 @@ typedef struct farjump_owned_t farjump_owned_t;
 typedef struct farjump_placement_t farjump_placement_t;
 
 /**
- * Choices for publishers, each of which has a usable default. One thread changes them at a time. They are
- * copied when a publisher is made.
+ * Options for publishers. One thread changes it at a time. It is copied when a publisher is made.
  */
-typedef struct farjump_publisher_options_t farjump_publisher_options_t;
+typedef struct farjump_publisher_config_t farjump_publisher_config_t;
 
 /**
  * A publisher of handles in a topic, a queue at a store. Subscribers get the handles in the order in which
@@ -504,23 +490,21 @@ typedef struct farjump_resolver_t farjump_resolver_t;
 typedef struct farjump_stopper_t farjump_stopper_t;
 
 /**
- * Choices for stores, each of which has a usable default. One thread changes them at a time. They are copied
- * when a store is opened.
+ * Options for stores. One thread changes it at a time. It is copied when a store is opened.
  */
-typedef struct farjump_store_options_t farjump_store_options_t;
+typedef struct farjump_store_config_t farjump_store_config_t;
 
 /**
  * Objects that this process owns: bytes that it keeps for other processes, which read them where they lie. A
- * target that is made with it (farjump_target_options_set_objects()) lets other processes reach it. Any
+ * target that is made with it (farjump_target_config_set_objects()) lets other processes reach it. Any
  * number of threads may use it at once.
  */
 typedef struct farjump_store_t farjump_store_t;
 
 /**
- * Choices for subscribers, each of which has a usable default. One thread changes them at a time. They are
- * copied when a subscriber is made.
+ * Options for subscribers. One thread changes it at a time. It is copied when a subscriber is made.
  */
-typedef struct farjump_subscriber_options_t farjump_subscriber_options_t;
+typedef struct farjump_subscriber_config_t farjump_subscriber_config_t;
 
 /**
  * A subscriber to a topic, which gets the handles published there, in order. It keeps the store or client
@@ -529,10 +513,10 @@ typedef struct farjump_subscriber_options_t farjump_subscriber_options_t;
 typedef struct farjump_subscriber_t farjump_subscriber_t;
 
 /**
- * Choices for targets, each of which but the exports has a usable default. One thread changes them at a
- * time; any number may make targets with them at once. They are copied when a target is made.
+ * Options, arguments, exports and callbacks for targets. Only the exports have no usable default. One thread
+ * changes it at a time; any number may make targets with it at once. It is copied when a target is made.
  */
-typedef struct farjump_target_options_t farjump_target_options_t;
+typedef struct farjump_target_config_t farjump_target_config_t;
 
 /**
  * A process, or a thread of one, that injected functions run in. It listens at an address, and does nothing
@@ -562,48 +546,6 @@ typedef struct {
      */
     uint8_t bytes[16];
 } farjump_code_id_t;
-
-/**
- * Spinning before sleep: phases of a wait, in turns of its loop. Spinning makes calls fast if each process
- * has a core of its own; otherwise it keeps the peer from running. The default suits the number of cores.
- */
-typedef struct {
-    /**
-     * Turns that only poll again. UINT32_MAX never sleeps.
-     */
-    uint32_t spins;
-    /**
-     * Turns with a pause instruction after those.
-     */
-    uint32_t pauses;
-    /**
-     * Turns that give the processor to another thread, at the end.
-     */
-    uint32_t yields;
-    /**
-     * Turns that wait until the awaited word of memory is written, after those with a pause instruction. On
-     * aarch64 the core stops meanwhile. Where there is more than one such word, or the system's timer sends no
-     * events that bound the wait, and on other architectures, these turns pause.
-     */
-    uint32_t events;
-} farjump_wait_policy_t;
-
-/**
- * Runs when the target refuses a one-way call: `cause` is one of FARJUMP_CAUSE_BAD_FRAME and its kin, `text`
- * says more, belongs to the library, and is valid until the callback returns.
- */
-typedef void (*farjump_link_refused_fn)(void *user, int cause, const char *text);
-
-/**
- * Runs once when the target is gone. `why` belongs to the library, and is valid until the callback returns.
- */
-typedef void (*farjump_link_gone_fn)(void *user, const char *why);
-
-/**
- * Runs when the target requests the code of the ifunc called `name` again. The text belongs to the library,
- * and is valid until the callback returns.
- */
-typedef void (*farjump_link_code_missing_fn)(void *user, const char *name);
 
 /**
  * A pending call, as a number: it needs no memory and no end. Numbers differ between links. The number of a
@@ -662,35 +604,21 @@ typedef struct {
 } farjump_peer_t;
 
 /**
- * Any function, to be offered to injected code: cast it to this.
+ * Runs when the target refuses a one-way call: `cause` is one of FARJUMP_CAUSE_BAD_FRAME and its kin, `text`
+ * says more, belongs to the library, and is valid until the callback returns.
  */
-typedef void (*farjump_function_t)(void);
+typedef void (*farjump_link_refused_fn)(void *user, int cause, const char *text);
 
 /**
- * Runs for each refused call of a source: `cause` is one of FARJUMP_CAUSE_BAD_FRAME and its kin. `peer` and
- * `text` belong to the library, and are valid until the callback returns.
+ * Runs once when the target is gone. `why` belongs to the library, and is valid until the callback returns.
  */
-typedef void (*farjump_target_refused_fn)(void *user, const farjump_peer_t *peer, int cause, const char *text);
+typedef void (*farjump_link_gone_fn)(void *user, const char *why);
 
 /**
- * Runs each time the target requests the code `id` from a source. `peer` and `id` belong to the library, and
- * are valid until the callback returns.
+ * Runs when the target requests the code of the ifunc called `name` again. The text belongs to the library,
+ * and is valid until the callback returns.
  */
-typedef void (*farjump_target_code_missing_fn)(void *user,
-                                               const farjump_peer_t *peer,
-                                               const farjump_code_id_t *id);
-
-/**
- * Runs for each source that has connected. `peer` belongs to the library, and is valid until the callback
- * returns.
- */
-typedef void (*farjump_target_joined_fn)(void *user, const farjump_peer_t *peer);
-
-/**
- * Runs for each source that is gone. `peer` and `why` belong to the library, and are valid until the
- * callback returns.
- */
-typedef void (*farjump_target_gone_fn)(void *user, const farjump_peer_t *peer, const char *why);
+typedef void (*farjump_link_code_missing_fn)(void *user, const char *name);
 
 /**
  * Statistics of a target since it was made. It may grow at its end.
@@ -855,12 +783,43 @@ typedef struct {
 typedef void (*farjump_object_fn)(void *user, const farjump_object_t *object);
 
 /**
+ * Any function, to be offered to injected code: cast it to this.
+ */
+typedef void (*farjump_function_t)(void);
+
+/**
+ * Runs for each refused call of a source: `cause` is one of FARJUMP_CAUSE_BAD_FRAME and its kin. `peer` and
+ * `text` belong to the library, and are valid until the callback returns.
+ */
+typedef void (*farjump_target_refused_fn)(void *user, const farjump_peer_t *peer, int cause, const char *text);
+
+/**
+ * Runs each time the target requests the code `id` from a source. `peer` and `id` belong to the library, and
+ * are valid until the callback returns.
+ */
+typedef void (*farjump_target_code_missing_fn)(void *user,
+                                               const farjump_peer_t *peer,
+                                               const farjump_code_id_t *id);
+
+/**
+ * Runs for each source that has connected. `peer` belongs to the library, and is valid until the callback
+ * returns.
+ */
+typedef void (*farjump_target_joined_fn)(void *user, const farjump_peer_t *peer);
+
+/**
+ * Runs for each source that is gone. `peer` and `why` belong to the library, and are valid until the
+ * callback returns.
+ */
+typedef void (*farjump_target_gone_fn)(void *user, const farjump_peer_t *peer, const char *why);
+
+/**
  * A transport, as it appears before there is a peer. The structure and its texts belong to the library, and
  * are valid until the callback returns; it may grow at its end.
  */
 typedef struct {
     /**
-     * Its name, as farjump_link_options_set_transport() takes it.
+     * Its name, as the options `transport` take it.
      */
     const char *name;
     /**
@@ -1094,156 +1053,16 @@ farjump_status_t farjump_code_id_print(const farjump_code_id_t *id, char *digits
 farjump_status_t farjump_code_id_parse(const char *digits, farjump_code_id_t *id);
 
 /**
- * Makes choices, all of them the defaults. farjump_link_options_free() ends them.
- */
-farjump_status_t farjump_link_options_new(farjump_link_options_t **options);
-
-/**
- * Frees them, and sets the variable to NULL. Does nothing if it is NULL already.
- */
-farjump_status_t farjump_link_options_free(farjump_link_options_t **options);
-
-/**
- * Uses this transport and no other, by the name that `farjump transports` shows; `ucx` stands for the better
- * UCX transport that connects both processes. Default: `shm` where the target has it, else any that both
- * have. The name is checked when a link is made.
- */
-farjump_status_t farjump_link_options_set_transport(farjump_link_options_t *options, const char *name);
-
-/**
- * Sets whether `ucx-am` may use UCX's TCP. A process that reaches a UCX port may then write any address of
- * this process without any check, and the target may as long as the link lasts; `tcp` reaches other machines
- * without that. Default: no. The target has to allow it too: farjump_target_options_set_ucx_tcp().
- */
-farjump_status_t farjump_link_options_set_ucx_tcp(farjump_link_options_t *options, bool allowed);
-
-/**
- * Sets whether frames may travel in the clear by `tcp` although both processes have a key, on a network that
- * you trust. The control connection is encrypted in any case. Default: no. The target has to allow it too:
- * farjump_target_options_set_clear().
- */
-farjump_status_t farjump_link_options_set_clear(farjump_link_options_t *options, bool clear);
-
-/**
- * Sets the way in which the code of calls travels and runs: one of FARJUMP_MODE_CACHED, which is the
- * default, and its kin. farjump_link_set_mode() changes it.
- */
-farjump_status_t farjump_link_options_set_mode(farjump_link_options_t *options, int mode);
-
-/**
- * Sets whether to compile functions for exactly the target's CPU, in the background. It affects functions
- * whose library carries its source (`farjump build --carry-source`) and whose code has no writable statics.
- * Default: no. Calls run the image that the library carries until the target has the compiled one in its
- * store; no call waits for it. farjump_link_compiled_image() returns the state of the compiled image.
- *
- * The library's author chooses files and flags of the compiler, which can make it run programs with the
- * rights of this process: only for libraries that you trust.
- *
- * FARJUMP_ERROR_ARGUMENT if this library was built without the builder of ifunc libraries.
- */
-farjump_status_t farjump_link_options_set_compile_for_peer(farjump_link_options_t *options, bool wanted);
-
-/**
- * Sets the C compiler of farjump_link_options_set_compile_for_peer(), with arguments if it needs some.
- * Default: `cc`, and for targets of another machine its own gcc or clang.
- */
-farjump_status_t farjump_link_options_set_compiler(farjump_link_options_t *options, const char *cc);
-
-/**
- * Sets the limit for connecting as a whole, in nanoseconds. Default: 5 seconds.
- */
-farjump_status_t farjump_link_options_set_connect_timeout(farjump_link_options_t *options,
-                                                          uint64_t nanoseconds);
-
-/**
- * Sets the longest time that an injection waits for credit, in nanoseconds. Default: 10 seconds.
- */
-farjump_status_t farjump_link_options_set_send_timeout(farjump_link_options_t *options, uint64_t nanoseconds);
-
-/**
- * Sets the capacity for replies that the target has written and this source has not yet taken, in bytes,
- * rounded up to a power of two. It also bounds the length of a reply. At most 2 GiB. Default: 1 MiB.
- */
-farjump_status_t farjump_link_options_set_reply_mailbox_size(farjump_link_options_t *options, size_t bytes);
-
-/**
- * Sets whether the mailbox for replies has all of its memory when the link is made. Default: no.
- * farjump_target_options_set_prefault() does the same for targets.
- */
-farjump_status_t farjump_link_options_set_prefault(farjump_link_options_t *options, bool prefault);
-
-/**
- * Sets the spinning of a wait before it sleeps.
- */
-farjump_status_t farjump_link_options_set_wait_policy(farjump_link_options_t *options,
-                                                      farjump_wait_policy_t policy);
-
-/**
- * Sets the shortest interval at which a link that polls or spins checks whether the target still exists, in
- * nanoseconds. Default: 1 millisecond.
- */
-farjump_status_t farjump_link_options_set_control_interval(farjump_link_options_t *options,
-                                                           uint64_t nanoseconds);
-
-/**
- * Sets the key that the target has too, for a target at `tcp:HOST:PORT`: 32 bytes, as hard to guess as
- * random ones. The control connection is then encrypted with it; of the transports, only `tcp` encrypts
- * frames. No effect on Unix sockets. The bytes are copied, and wiped when the options are freed.
- */
-farjump_status_t farjump_link_options_set_key(farjump_link_options_t *options, const uint8_t *key);
-
-/**
- * Sets the key as farjump_link_options_set_key() does, from a file as `farjump key` makes it. The file is
- * read now.
- *
- * FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
- */
-farjump_status_t farjump_link_options_set_key_file(farjump_link_options_t *options, const char *path);
-
-/**
- * Sets the longest silence of the target's machine over TCP before the target counts as gone, in
- * nanoseconds. Default: 10 seconds; from 1 second to 32,767.
- */
-farjump_status_t farjump_link_options_set_peer_timeout(farjump_link_options_t *options, uint64_t nanoseconds);
-
-/**
- * Sets the name shown to users of the target. Default: the executable's.
- */
-farjump_status_t farjump_link_options_set_program(farjump_link_options_t *options, const char *name);
-
-/**
- * Has `callback` run, with `user`, for each one-way call that the target refuses. It runs inside calls on
- * the link, on their thread, and cannot use the link: such a call returns FARJUMP_ERROR_BUSY. NULL for none.
- */
-farjump_status_t farjump_link_options_on_refused(farjump_link_options_t *options,
-                                                 farjump_link_refused_fn callback,
-                                                 void *user);
-
-/**
- * Has `callback` run, with `user`, once when the target is gone. Otherwise it does the same as
- * farjump_link_options_on_refused().
- */
-farjump_status_t farjump_link_options_on_gone(farjump_link_options_t *options,
-                                              farjump_link_gone_fn callback,
-                                              void *user);
-
-/**
- * Has `callback` run, with `user`, each time the target requests code again. Otherwise it does the same as
- * farjump_link_options_on_refused().
- */
-farjump_status_t farjump_link_options_on_code_missing(farjump_link_options_t *options,
-                                                      farjump_link_code_missing_fn callback,
-                                                      void *user);
-
-/**
- * Connects to the target at `address` (`unix:PATH`, `unix:@NAME`, `tcp:HOST:PORT`). `options` may be NULL
+ * Connects to the target at `address` (`unix:PATH`, `unix:@NAME`, `tcp:HOST:PORT`). `config` may be NULL
  * for the defaults. farjump_link_close() ends it.
  *
  * FARJUMP_ERROR_CONNECT when no process listens there, the target rejects the link, or the two have no
- * transport in common.
+ * transport in common. Also for a key file, which is read at a `tcp:` address alone, that holds no key or
+ * that other users may read or write. FARJUMP_ERROR_ARGUMENT for options that contradict or lack each other,
+ * or for which this libfarjump was not built.
  */
 farjump_status_t farjump_link_connect(const char *address,
-                                      const farjump_link_options_t *options,
+                                      const farjump_link_config_t *config,
                                       farjump_link_t **link);
 
 /**
@@ -1260,8 +1079,8 @@ farjump_status_t farjump_link_close(farjump_link_t **link);
  * `args` is read during the call only. `pending` receives the call's number: farjump_pending_wait(),
  * farjump_pending_poll() and farjump_pending_cancel() take it.
  *
- * Without credit it waits, up to farjump_link_options_set_send_timeout(); farjump_link_try_inject() does
- * not. For a frame larger than the mailbox it also waits until the target has made a large mailbox.
+ * Without credit it waits, up to the option `send-timeout`; farjump_link_try_inject() does not. For a frame
+ * larger than the mailbox it also waits until the target has made a large mailbox.
  *
  * On failure nothing was sent, and `pending` is 0, which is no call's number.
  */
@@ -1282,7 +1101,7 @@ farjump_status_t farjump_link_try_inject(farjump_link_t *link,
 
 /**
  * Injects without requesting a reply: the cheapest kind of call. The next farjump_link_flush() shows whether
- * it ran. Refusals go to the callback of farjump_link_options_on_refused(). Otherwise it does the same as
+ * it ran. Refusals go to the callback of farjump_link_config_on_refused(). Otherwise it does the same as
  * farjump_link_inject().
  */
 farjump_status_t farjump_link_send(farjump_link_t *link,
@@ -1316,8 +1135,8 @@ farjump_status_t farjump_batch_send(farjump_link_t *link,
 /**
  * Sends the waiting calls of farjump_batch_send().
  *
- * FARJUMP_ERROR_TIMEOUT when the target returns no credit within farjump_link_options_set_send_timeout():
- * the link then sends the calls before its next frame.
+ * FARJUMP_ERROR_TIMEOUT when the target returns no credit within the option `send-timeout`: the link then
+ * sends the calls before its next frame.
  */
 farjump_status_t farjump_batch_finish(farjump_link_t *link);
 
@@ -1339,7 +1158,7 @@ farjump_status_t farjump_link_set_mode(farjump_link_t *link, int mode);
 
 /**
  * Gives the state of the image that is compiled for the target's CPU in place of the one that `library`
- * carries (farjump_link_options_set_compile_for_peer()). Takes results that have come, without waiting.
+ * carries (the option `compile-for-peer`). Takes results that have come, without waiting.
  * Calls of the library send the image.
  *
  * FARJUMP_OK once calls run it: `id` is then its code id. FARJUMP_NOT_YET until then. FARJUMP_ERROR_LIBRARY
@@ -1422,6 +1241,13 @@ farjump_status_t farjump_link_link_time(farjump_link_t *link,
                                         uint64_t *link_ns);
 
 /**
+ * Gives the value of the option `name` that the link was made with, as farjump_link_config_get() does. The
+ * value of `mode` is the mode of later calls. The text belongs to the link, and is valid until the next call
+ * of this function for it.
+ */
+farjump_status_t farjump_link_option(farjump_link_t *link, const char *name, const char **value);
+
+/**
  * Reads the statistics of this link. `size` is `sizeof *stats`: fields beyond it are not written, and fields
  * that the library does not know become 0.
  */
@@ -1463,207 +1289,63 @@ size_t farjump_link_max_frame(farjump_link_t *link);
 int farjump_link_rights(farjump_link_t *link);
 
 /**
- * Injects as farjump_link_inject() does, but wakes no sleeping target: farjump_group_finish() does that once
- * for all calls before. Without a group each call would wake the target, which would run that call and sleep
- * again. A target that is awake runs the calls as they come. Over transports that wake the target with each
- * frame, a group changes nothing. Finish after some hundreds of calls, so that the target works while you
- * send more.
+ * Makes a configuration, all of its options the defaults. farjump_link_config_free() ends it.
+ */
+farjump_status_t farjump_link_config_new(farjump_link_config_t **config);
+
+/**
+ * Frees it, and sets the variable to NULL. Does nothing if it is NULL already.
+ */
+farjump_status_t farjump_link_config_free(farjump_link_config_t **config);
+
+/**
+ * Sets the option `name` to `value`. docs/reference/options.md lists the options of links. The top of this
+ * header says how values are written.
  *
- * The link also wakes the target before a wait for credit, after an error of this function, and before a
- * wait or poll for an outcome, so every call runs.
+ * FARJUMP_ERROR_ARGUMENT if no option has the name, or it cannot have the value. Nothing has changed then.
  */
-farjump_status_t farjump_group_inject(farjump_link_t *link,
-                                      const farjump_library_t *library,
-                                      const void *args,
-                                      size_t args_size,
-                                      farjump_pending_t *pending);
+farjump_status_t farjump_link_config_set(farjump_link_config_t *config, const char *name, const char *value);
 
 /**
- * Injects as farjump_group_inject() does, but returns FARJUMP_ERROR_FULL instead of waiting for credit. It
- * then wakes the target.
- */
-farjump_status_t farjump_group_try_inject(farjump_link_t *link,
-                                          const farjump_library_t *library,
-                                          const void *args,
-                                          size_t args_size,
-                                          farjump_pending_t *pending);
-
-/**
- * Wakes the target, if it sleeps, for the calls of farjump_group_inject().
- */
-farjump_status_t farjump_group_finish(farjump_link_t *link);
-
-/**
- * Makes choices, all of them the defaults. farjump_link_options_free() ends them.
- */
-farjump_status_t farjump_link_options_new(farjump_link_options_t **options);
-
-/**
- * Frees them, and sets the variable to NULL. Does nothing if it is NULL already.
- */
-farjump_status_t farjump_link_options_free(farjump_link_options_t **options);
-
-/**
- * Uses this transport and no other, by the name that `farjump transports` shows; `ucx` stands for the better
- * UCX transport that connects both processes. Default: `shm` where the target has it, else any that both
- * have. The name is checked when a link is made.
- */
-farjump_status_t farjump_link_options_set_transport(farjump_link_options_t *options, const char *name);
-
-/**
- * Sets whether `ucx-am` may use UCX's TCP. A process that reaches a UCX port may then write any address of
- * this process without any check, and the target may as long as the link lasts; `tcp` reaches other machines
- * without that. Default: no. The target has to allow it too: farjump_target_options_set_ucx_tcp().
- */
-farjump_status_t farjump_link_options_set_ucx_tcp(farjump_link_options_t *options, bool allowed);
-
-/**
- * Sets whether frames may travel in the clear by `tcp` although both processes have a key, on a network that
- * you trust. The control connection is encrypted in any case. Default: no. The target has to allow it too:
- * farjump_target_options_set_clear().
- */
-farjump_status_t farjump_link_options_set_clear(farjump_link_options_t *options, bool clear);
-
-/**
- * Sets the way in which the code of calls travels and runs: one of FARJUMP_MODE_CACHED, which is the
- * default, and its kin. farjump_link_set_mode() changes it.
- */
-farjump_status_t farjump_link_options_set_mode(farjump_link_options_t *options, int mode);
-
-/**
- * Sets whether to compile functions for exactly the target's CPU, in the background. It affects functions
- * whose library carries its source (`farjump build --carry-source`) and whose code has no writable statics.
- * Default: no. Calls run the image that the library carries until the target has the compiled one in its
- * store; no call waits for it. farjump_link_compiled_image() returns the state of the compiled image.
+ * Gives the value of the option `name`, as farjump_link_config_set() takes it: NULL if it has none, so that
+ * its default depends on other options or the machine. The text belongs to the configuration, and is valid
+ * until the next call of this function for it.
  *
- * The library's author chooses files and flags of the compiler, which can make it run programs with the
- * rights of this process: only for libraries that you trust.
- *
- * FARJUMP_ERROR_ARGUMENT if this library was built without the builder of ifunc libraries.
+ * FARJUMP_ERROR_ARGUMENT if no option has the name.
  */
-farjump_status_t farjump_link_options_set_compile_for_peer(farjump_link_options_t *options, bool wanted);
-
-/**
- * Sets the C compiler of farjump_link_options_set_compile_for_peer(), with arguments if it needs some.
- * Default: `cc`, and for targets of another machine its own gcc or clang.
- */
-farjump_status_t farjump_link_options_set_compiler(farjump_link_options_t *options, const char *cc);
-
-/**
- * Sets the limit for connecting as a whole, in nanoseconds. Default: 5 seconds.
- */
-farjump_status_t farjump_link_options_set_connect_timeout(farjump_link_options_t *options,
-                                                          uint64_t nanoseconds);
-
-/**
- * Sets the longest time that an injection waits for credit, in nanoseconds. Default: 10 seconds.
- */
-farjump_status_t farjump_link_options_set_send_timeout(farjump_link_options_t *options, uint64_t nanoseconds);
-
-/**
- * Sets the capacity for replies that the target has written and this source has not yet taken, in bytes,
- * rounded up to a power of two. It also bounds the length of a reply. At most 2 GiB. Default: 1 MiB.
- */
-farjump_status_t farjump_link_options_set_reply_mailbox_size(farjump_link_options_t *options, size_t bytes);
-
-/**
- * Sets whether the mailbox for replies has all of its memory when the link is made. Default: no.
- * farjump_target_options_set_prefault() does the same for targets.
- */
-farjump_status_t farjump_link_options_set_prefault(farjump_link_options_t *options, bool prefault);
-
-/**
- * Sets the spinning of a wait before it sleeps.
- */
-farjump_status_t farjump_link_options_set_wait_policy(farjump_link_options_t *options,
-                                                      farjump_wait_policy_t policy);
-
-/**
- * Sets the shortest interval at which a link that polls or spins checks whether the target still exists, in
- * nanoseconds. Default: 1 millisecond.
- */
-farjump_status_t farjump_link_options_set_control_interval(farjump_link_options_t *options,
-                                                           uint64_t nanoseconds);
+farjump_status_t farjump_link_config_get(farjump_link_config_t *config, const char *name, const char **value);
 
 /**
  * Sets the key that the target has too, for a target at `tcp:HOST:PORT`: 32 bytes, as hard to guess as
  * random ones. The control connection is then encrypted with it; of the transports, only `tcp` encrypts
- * frames. No effect on Unix sockets. The bytes are copied, and wiped when the options are freed.
+ * frames. No effect on Unix sockets. The last one of this function and the option `key-file` counts. The
+ * bytes are copied, and wiped when the configuration is freed.
  */
-farjump_status_t farjump_link_options_set_key(farjump_link_options_t *options, const uint8_t *key);
-
-/**
- * Sets the key as farjump_link_options_set_key() does, from a file as `farjump key` makes it. The file is
- * read now.
- *
- * FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
- */
-farjump_status_t farjump_link_options_set_key_file(farjump_link_options_t *options, const char *path);
-
-/**
- * Sets the longest silence of the target's machine over TCP before the target counts as gone, in
- * nanoseconds. Default: 10 seconds; from 1 second to 32,767.
- */
-farjump_status_t farjump_link_options_set_peer_timeout(farjump_link_options_t *options, uint64_t nanoseconds);
-
-/**
- * Sets the name shown to users of the target. Default: the executable's.
- */
-farjump_status_t farjump_link_options_set_program(farjump_link_options_t *options, const char *name);
+farjump_status_t farjump_link_config_set_key(farjump_link_config_t *config, const uint8_t *key);
 
 /**
  * Has `callback` run, with `user`, for each one-way call that the target refuses. It runs inside calls on
  * the link, on their thread, and cannot use the link: such a call returns FARJUMP_ERROR_BUSY. NULL for none.
  */
-farjump_status_t farjump_link_options_on_refused(farjump_link_options_t *options,
-                                                 farjump_link_refused_fn callback,
-                                                 void *user);
+farjump_status_t farjump_link_config_on_refused(farjump_link_config_t *config,
+                                                farjump_link_refused_fn callback,
+                                                void *user);
 
 /**
  * Has `callback` run, with `user`, once when the target is gone. Otherwise it does the same as
- * farjump_link_options_on_refused().
+ * farjump_link_config_on_refused().
  */
-farjump_status_t farjump_link_options_on_gone(farjump_link_options_t *options,
-                                              farjump_link_gone_fn callback,
-                                              void *user);
+farjump_status_t farjump_link_config_on_gone(farjump_link_config_t *config,
+                                             farjump_link_gone_fn callback,
+                                             void *user);
 
 /**
  * Has `callback` run, with `user`, each time the target requests code again. Otherwise it does the same as
- * farjump_link_options_on_refused().
+ * farjump_link_config_on_refused().
  */
-farjump_status_t farjump_link_options_on_code_missing(farjump_link_options_t *options,
-                                                      farjump_link_code_missing_fn callback,
-                                                      void *user);
-
-/**
- * Waits for the outcome, `timeout_ns` nanoseconds at most. The function's reply, the bytes of all its calls
- * of farjump_reply() in order, becomes the content of `reply`; NULL for a reply that is not needed. The
- * number is void afterwards.
- *
- * FARJUMP_ERROR_REFUSED when the target refused the call; FARJUMP_ERROR_PANICKED when the function panicked.
- * FARJUMP_ERROR_INCOMPLETE when it led to calls that were lost; `reply` then has the replies of the others.
- * FARJUMP_ERROR_TIMEOUT when the time limit passed; the call is then cancelled. FARJUMP_ERROR_PEER_GONE.
- * FARJUMP_ERROR_NO_CALL for a number that is void.
- */
-farjump_status_t farjump_pending_wait(farjump_link_t *link,
-                                      farjump_pending_t pending,
-                                      uint64_t timeout_ns,
-                                      farjump_bytes_t *reply);
-
-/**
- * Polls once, without waiting: FARJUMP_NOT_YET if the outcome has not come; the number then stays valid, and
- * `reply` is unchanged. Otherwise it does the same as farjump_pending_wait().
- */
-farjump_status_t farjump_pending_poll(farjump_link_t *link,
-                                      farjump_pending_t pending,
-                                      farjump_bytes_t *reply);
-
-/**
- * Cancels the call: it still runs, and its outcome is dropped. The number is void afterwards.
- *
- * FARJUMP_ERROR_NO_CALL for a number that is void already.
- */
-farjump_status_t farjump_pending_cancel(farjump_link_t *link, farjump_pending_t pending);
+farjump_status_t farjump_link_config_on_code_missing(farjump_link_config_t *config,
+                                                     farjump_link_code_missing_fn callback,
+                                                     void *user);
 
 /**
  * Injects as farjump_link_inject() does, but wakes no sleeping target: farjump_group_finish() does that once
@@ -1727,396 +1409,18 @@ farjump_status_t farjump_pending_poll(farjump_link_t *link,
 farjump_status_t farjump_pending_cancel(farjump_link_t *link, farjump_pending_t pending);
 
 /**
- * Makes choices, all of them the defaults. farjump_target_options_free() ends them.
- */
-farjump_status_t farjump_target_options_new(farjump_target_options_t **options);
-
-/**
- * Frees them, and sets the variable to NULL. Does nothing if it is NULL already.
- */
-farjump_status_t farjump_target_options_free(farjump_target_options_t **options);
-
-/**
- * Sets the third argument of every injected function. It stays the caller's. Until the target is closed, it
- * must be valid for every use by the functions, on the thread that polls the target. Default: NULL.
- * farjump_target_options_set_data() passes a file or bytes instead; the last of the two calls counts.
- */
-farjump_status_t farjump_target_options_set_args(farjump_target_options_t *options, void *args);
-
-/**
- * Offers a function to injected code, under `name`; code can be linked against exports only. The code must
- * declare it with the same types: nothing checks that. The last of two exports of one name counts. Exports
- * win over libraries and the process's symbols.
- */
-farjump_status_t farjump_target_options_export_function(farjump_target_options_t *options,
-                                                        const char *name,
-                                                        farjump_function_t function);
-
-/**
- * Offers the address of data to injected code, under `name`: `extern T name;` in C. It must be valid until
- * the target is closed. Otherwise it does the same as farjump_target_options_export_function().
- */
-farjump_status_t farjump_target_options_export_data(farjump_target_options_t *options,
-                                                    const char *name,
-                                                    const void *data);
-
-/**
- * Offers every symbol of a shared library, by path or soname. The library is loaded when a target is made,
- * which runs its constructors.
- */
-farjump_status_t farjump_target_options_export_library(farjump_target_options_t *options, const char *path);
-
-/**
- * Lets injected code that wants the library with this soname (`libz.so.1`) find its symbols, after all other
- * exports. Default: no library. An image names the libraries that it wants; the target never opens one that
- * is not among these. It opens the library when the first code comes that wants it and imports a symbol
- * found nowhere else. Opening runs its constructors. The library stays open until the process ends. A name
- * with a slash is an error when a target is made.
- */
-farjump_status_t farjump_target_options_wanted_library(farjump_target_options_t *options, const char *soname);
-
-/**
- * Sets whether the process's own dynamic symbols are offered, after everything else: all of libc, and the
- * libraries that the program was linked with, including this library's functions. Default: no.
- */
-farjump_status_t farjump_target_options_set_process_symbols(farjump_target_options_t *options, bool offered);
-
-/**
- * Adds the function of `library` to the target, for sources that choose FARJUMP_MODE_LOCAL: only its name
- * travels then. Making a target links it with the exports of that target, like code that travels.
- */
-farjump_status_t farjump_target_options_add_local(farjump_target_options_t *options,
-                                                  const farjump_library_t *library);
-
-/**
- * Sets whether `/tmp/perf-PID.map` lists the addresses of injected code, so that `perf report` shows it as
- * `ifunc:NAME`. Default: no. The file stays when the process ends.
- */
-farjump_status_t farjump_target_options_set_perf_map(farjump_target_options_t *options, bool written);
-
-/**
- * Sets whether standard error names the injected code that ended the process: by a fault, by a signal that
- * it sent to its own process, or by exit(). The process then ends as it would without the report. Default:
- * no. The first target of the process with this option installs handlers for faults, and for signals that
- * end a process and are not ignored. These handlers stay, and call the handlers installed before them after
- * the report.
- */
-farjump_status_t farjump_target_options_set_crash_report(farjump_target_options_t *options, bool reported);
-
-/**
- * Has the target take bitcode (`farjump build --bitcode`), which the program `farjump_compiler` compiles for
- * this CPU. With `preferred` it takes the bitcode of all libraries that carry any, otherwise only of those
- * without an image for this CPU. Default: it takes no bitcode. Making a target starts the program, and fails
- * if that cannot compile. The program ends with the target. It opens LLVM: the library in the environment
- * variable `FARJUMP_LIBLLVM`, otherwise the newest that the dynamic linker finds, 17 or newer. If `RUSTC`
- * names a compiler of Rust, the library of its toolchain counts too.
- *
- * FARJUMP_ERROR_ARGUMENT if this library was built without the compiler's client.
- */
-farjump_status_t farjump_target_options_take_bitcode(farjump_target_options_t *options, bool preferred);
-
-/**
- * Sets the program of farjump_target_options_take_bitcode(). Default: the one in the environment variable
- * `FARJUMP_COMPILER`, otherwise `farjump_compiler` beside the program, or in `../libexec/farjump` from this
- * library's folder. A program that was not named runs only under two conditions: it and its folder belong to
- * root, this user or the owner of this library, and no other user can write them.
- */
-farjump_status_t farjump_target_options_set_compiler(farjump_target_options_t *options, const char *program);
-
-/**
- * Keeps the images that farjump_target_options_take_bitcode() has compiled in this folder, for later
- * targets. The folder has to be this user's, and no other user may be able to write it. Default: the target
- * keeps them in memory, until it ends.
- */
-farjump_status_t farjump_target_options_set_bitcode_cache(farjump_target_options_t *options,
-                                                          const char *folder);
-
-/**
- * Sets whether a debugger can set breakpoints in injected code, and finds that code by itself. Default: no,
- * unless the environment variable `FARJUMP_DEBUG` has a value other than 0.
- *
- * Each image then lies in pages of its own, which ptrace(2) can write: 4 KiB at least of
- * farjump_target_options_set_arena_size(). It is registered by GDB's JIT interface, under the name of its
- * main function, or with the symbols of farjump_target_options_add_debug_symbols(). Placing an image costs
- * more, and some milliseconds while gdb is attached; calls cost the same. Code of FARJUMP_MODE_IN_PLACE runs
- * in the mailbox, and takes hardware breakpoints alone. Debuggers find the interface in the symbol table of
- * this library, or of a program that was linked with it: not if that is stripped.
- */
-farjump_status_t farjump_target_options_set_debug(farjump_target_options_t *options, bool shown);
-
-/**
- * Gives debuggers the functions, lines and variables of the ifunc library at `path` whenever its code comes,
- * if farjump_target_options_set_debug() is on. The library is the one that the source sends, built with
- * `farjump build -g`. It is read when a target is made, and none of its code runs. If it has no symbols,
- * farjump_target_listen() returns FARJUMP_ERROR_LIBRARY.
- */
-farjump_status_t farjump_target_options_add_debug_symbols(farjump_target_options_t *options,
-                                                          const char *path);
-
-/**
- * Names the target at `address` as destination `name`: injected code may forward itself there, by
- * farjump_forward(). The first call that goes there makes a link. Processes that may inject into this target
- * may then run code at the destination too. farjump_target_set_destination() does the same later.
- */
-farjump_status_t farjump_target_options_add_destination(farjump_target_options_t *options,
-                                                        const char *name,
-                                                        const char *address);
-
-/**
- * Sets limits for functions that forward themselves, by farjump_forward() and farjump_again(). `messages`:
- * messages that one call may send (default 64). `hops`: targets that may forward a call, one after the
- * other, before it comes to an end here (256). `bytes`: payload that may wait for one destination, or to run
- * again here (a mailbox's capacity). `repeats`: times that a call may run again here (1,048,576). 0 for the
- * default of each. A call that would go farther fails at its source with FARJUMP_ERROR_INCOMPLETE, or with
- * FARJUMP_ERROR_REFUSED if it led to nothing else.
- */
-farjump_status_t farjump_target_options_set_forward_limits(farjump_target_options_t *options,
-                                                           size_t messages,
-                                                           uint32_t hops,
-                                                           size_t bytes,
-                                                           uint32_t repeats);
-
-/**
- * Lets functions make code, as images or bitcode, and send it messages here and at destinations:
- * farjump_make(), farjump_inject(). The target treats the code like code that a source brings, with the same
- * checks and limits, except that its memory counts for no source. Default: no.
- */
-farjump_status_t farjump_target_options_allow_making(farjump_target_options_t *options, bool allowed);
-
-/**
- * Has `callback` run, with `user`, for each call that is refused. It runs inside calls on the target, on
- * their thread, and cannot use the target: such a call returns FARJUMP_ERROR_BUSY. NULL for none.
- */
-farjump_status_t farjump_target_options_on_refused(farjump_target_options_t *options,
-                                                   farjump_target_refused_fn callback,
-                                                   void *user);
-
-/**
- * Has `callback` run, with `user`, each time the target requests code from a source. Otherwise it does the
- * same as farjump_target_options_on_refused().
- */
-farjump_status_t farjump_target_options_on_code_missing(farjump_target_options_t *options,
-                                                        farjump_target_code_missing_fn callback,
-                                                        void *user);
-
-/**
- * Has `callback` run, with `user`, for each source that has connected. Otherwise it does the same as
- * farjump_target_options_on_refused().
- */
-farjump_status_t farjump_target_options_on_joined(farjump_target_options_t *options,
-                                                  farjump_target_joined_fn callback,
-                                                  void *user);
-
-/**
- * Has `callback` run, with `user`, for each source that is gone. Otherwise it does the same as
- * farjump_target_options_on_refused().
- */
-farjump_status_t farjump_target_options_on_gone(farjump_target_options_t *options,
-                                                farjump_target_gone_fn callback,
-                                                void *user);
-
-/**
- * Allows these modes and no others: some of FARJUMP_MODE_CACHED and its kin, or-ed together. Default: all
- * but FARJUMP_MODE_IN_PLACE.
- */
-farjump_status_t farjump_target_options_set_modes(farjump_target_options_t *options, int modes);
-
-/**
- * Sets the rights of processes that may connect: some of FARJUMP_RIGHT_OBSERVE and its kin, or-ed together,
- * or 0. Default: to observe, to call and to inject. Each process learns its rights when it connects
- * (farjump_link_rights()), and a request without the right is refused.
- */
-farjump_status_t farjump_target_options_set_rights(farjump_target_options_t *options, int rights);
-
-/**
- * Sets the capacity for placed code in bytes. Default: 16 MiB.
- */
-farjump_status_t farjump_target_options_set_arena_size(farjump_target_options_t *options, size_t bytes);
-
-/**
- * Sets the capacity of the code store, in bytes of images as they travel and in images. When more comes, the
- * target drops the least recently called code, with its statics. It requests that code from a source that
- * calls it again. Default: twice the capacity for placed code, and 8192 images.
- */
-farjump_status_t farjump_target_options_set_store_capacity(farjump_target_options_t *options,
-                                                           size_t bytes,
-                                                           size_t images);
-
-/**
- * Sets the size of a mailbox: bytes of frames that one source may have written and the target not yet run.
- * They are rounded up to a power of two, and are at most 2 GiB. Each source has its own mailbox. Default: 4
- * MiB.
- */
-farjump_status_t farjump_target_options_set_mailbox_size(farjump_target_options_t *options, size_t bytes);
-
-/**
- * Sets whether a mailbox has all of its memory when its link is made. Default: no. Over `shm` it takes
- * memory as frames first come to it, from 256 KiB up to its size.
- */
-farjump_status_t farjump_target_options_set_prefault(farjump_target_options_t *options, bool prefault);
-
-/**
- * Sets the spinning before sleep when there is nothing to do.
- */
-farjump_status_t farjump_target_options_set_wait_policy(farjump_target_options_t *options,
-                                                        farjump_wait_policy_t policy);
-
-/**
- * Sets the time limit for the rest of a frame after its beginning, in nanoseconds. After it the target ends
- * the source's link. Default: 1 second.
- */
-farjump_status_t farjump_target_options_set_stall_timeout(farjump_target_options_t *options,
-                                                          uint64_t nanoseconds);
-
-/**
- * Sets the limit for a connecting process to make its link, in nanoseconds. It also limits a source that
- * connects to the large mailbox that it requested, and a link to a destination. Default: 2 seconds.
- */
-farjump_status_t farjump_target_options_set_handshake_timeout(farjump_target_options_t *options,
-                                                              uint64_t nanoseconds);
-
-/**
- * Sets the shortest interval at which a busy target looks for new connections, in nanoseconds. Default: 1
- * millisecond.
- */
-farjump_status_t farjump_target_options_set_control_interval(farjump_target_options_t *options,
-                                                             uint64_t nanoseconds);
-
-/**
- * Sets the maximum number of sources at a time. The target rejects further ones. Default: 256.
- */
-farjump_status_t farjump_target_options_set_max_sources(farjump_target_options_t *options, size_t sources);
-
-/**
- * Admits code with this id, or of the family with this id, and no other, in any mode. Further calls add ids.
- * A family is the images of one library for all of its platforms. Default: all code. Functions of
- * farjump_target_options_add_local() need not be listed, because they do not come in.
- */
-farjump_status_t farjump_target_options_allow_code(farjump_target_options_t *options,
-                                                   const farjump_code_id_t *id);
-
-/**
- * Sets the largest frame in bytes, with header and code, rounded down to a multiple of 64. Default: bounded
- * only by the largest payload and code. Sources learn it when they connect.
- */
-farjump_status_t farjump_target_options_set_max_frame(farjump_target_options_t *options, size_t bytes);
-
-/**
- * Sets the largest image that may come in, in bytes. Default: the capacity for placed code is the only
- * limit. Sources learn it when they connect.
- */
-farjump_status_t farjump_target_options_set_max_image(farjump_target_options_t *options, size_t bytes);
-
-/**
- * Sets the largest payload with which a function runs, in bytes. Default: 64 MiB, or the mailbox's capacity
- * if that is more. A limit below 40 bytes makes small calls slower. Sources learn an explicit limit when
- * they connect.
- */
-farjump_status_t farjump_target_options_set_max_payload(farjump_target_options_t *options, size_t bytes);
-
-/**
- * Sets the memory that one source may take here, in bytes: its mailbox, code that it brought, and replies
- * that wait for credit, are held or are gathered. Default: no limit. The target refuses requests over the
- * limit.
- */
-farjump_status_t farjump_target_options_set_max_source_memory(farjump_target_options_t *options,
-                                                              size_t bytes);
-
-/**
- * Sets the name by which sources, destinations and `farjump stats` show the target: 64 characters of it.
- * Default: the executable's.
- */
-farjump_status_t farjump_target_options_set_program(farjump_target_options_t *options, const char *name);
-
-/**
- * Uses this transport and no other, by the name that `farjump transports` shows; `ucx` stands for all UCX
- * transports that are usable here. Default: `shm`. The name is checked when a target is made.
- */
-farjump_status_t farjump_target_options_set_transport(farjump_target_options_t *options, const char *name);
-
-/**
- * Sets whether `ucx-am` may use UCX's TCP, to sources and to destinations. A process that reaches a UCX port
- * may then write any address of this process without any check, and a source may as long as its link lasts;
- * `tcp` reaches other machines without that. Default: no. Sources have to allow it too:
- * farjump_link_options_set_ucx_tcp().
- */
-farjump_status_t farjump_target_options_set_ucx_tcp(farjump_target_options_t *options, bool allowed);
-
-/**
- * Sets whether frames may travel in the clear by `tcp` although both processes have a key, on a network that
- * you trust. Control connections are encrypted in any case. Default: no. Sources have to allow it too:
- * farjump_link_options_set_clear().
- */
-farjump_status_t farjump_target_options_set_clear(farjump_target_options_t *options, bool clear);
-
-/**
- * Sets the key that sources have too, for a target at `tcp:HOST:PORT`, and that destinations at such
- * addresses have: 32 bytes, as hard to guess as random ones. The target admits processes that have the key.
- * Without a key a target listens on this machine's loopback only. No effect on Unix sockets. The bytes are
- * copied, and wiped when the options are freed.
- */
-farjump_status_t farjump_target_options_set_key(farjump_target_options_t *options, const uint8_t *key);
-
-/**
- * Sets the keys of sources, for a target at `tcp:HOST:PORT`, in a file as `farjump key` makes it: up to 64,
- * each with a name and optionally rights of its own. The file is read now, and checked while the target
- * runs: changes count within about a second. Removing a key ends its links. If the file holds one key alone,
- * destinations use it.
- *
- * FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
- */
-farjump_status_t farjump_target_options_set_key_file(farjump_target_options_t *options, const char *path);
-
-/**
- * Sets the longest silence of the machine of a source or destination over TCP before the peer counts as
- * gone, in nanoseconds. Default: 10 seconds; from 1 second to 32,767.
- */
-farjump_status_t farjump_target_options_set_peer_timeout(farjump_target_options_t *options,
-                                                         uint64_t nanoseconds);
-
-/**
- * Maps the file at `path`, read-only. farjump_data_free() ends it.
- *
- * A process that writes to the file may change the data that functions see. A process that shortens it ends
- * the target when the missing bytes are read; farjump_target_options_set_crash_report() then names the file.
- * To change the data, write a new file, rename it to this path, and make a new target.
- *
- * FARJUMP_ERROR_SYSTEM for a file that does not exist, cannot be read, or is not regular.
- */
-farjump_status_t farjump_data_open(const char *path, farjump_data_t **data);
-
-/**
- * Copies `size` bytes that lie in memory. The path that functions see is empty. farjump_data_free() ends it.
- *
- * To lend memory without a copy, fill in a `struct farjump_data` of farjump_ifunc.h, and pass its address to
- * farjump_target_options_set_args().
- */
-farjump_status_t farjump_data_from_bytes(const void *bytes, size_t size, farjump_data_t **data);
-
-/**
- * Frees it, and sets the variable to NULL. Does nothing if it is NULL already. Options and targets that use
- * the data keep it.
- */
-farjump_status_t farjump_data_free(farjump_data_t **data);
-
-/**
- * Makes `data` the third argument of every injected function, a `struct farjump_data *`, in place of
- * farjump_target_options_set_args().
- */
-farjump_status_t farjump_target_options_set_data(farjump_target_options_t *options,
-                                                 const farjump_data_t *data);
-
-/**
- * Makes a target that listens at `address`: `unix:PATH`, `unix:@NAME`, or `tcp:HOST:PORT`. `options` may be
+ * Makes a target that listens at `address`: `unix:PATH`, `unix:@NAME`, or `tcp:HOST:PORT`. `config` may be
  * NULL for the defaults: then injected code can call only `memcpy` and its kin, and farjump_reply() and its
  * kin. farjump_target_close() ends it.
  *
- * FARJUMP_ERROR_CONNECT when the address is taken or malformed, or no transport is usable.
- * FARJUMP_ERROR_ARGUMENT for limits that let nothing in. FARJUMP_ERROR_LIBRARY for a library that cannot be
- * opened. FARJUMP_ERROR_SYSTEM where memory cannot be made executable.
+ * FARJUMP_ERROR_CONNECT when the address is taken or malformed, or no transport is usable. Also for a key
+ * file that is needed and holds no key, or that other users may read or write. FARJUMP_ERROR_ARGUMENT for
+ * options that contradict or lack each other, that let nothing in, or for which this libfarjump was not
+ * built. FARJUMP_ERROR_LIBRARY for a library that cannot be opened, or has no symbols for `debug-symbols`.
+ * FARJUMP_ERROR_SYSTEM where memory cannot be made executable, or the compiler of bitcode does not start.
  */
 farjump_status_t farjump_target_listen(const char *address,
-                                       const farjump_target_options_t *options,
+                                       const farjump_target_config_t *config,
                                        farjump_target_t **target);
 
 /**
@@ -2184,6 +1488,12 @@ int farjump_target_fd(farjump_target_t *target);
 const char *farjump_target_address(const farjump_target_t *target);
 
 /**
+ * Gives the value of the option `name` that the target was made with, as farjump_target_config_get() does.
+ * The text belongs to the target, and is valid until the next call of this function for it.
+ */
+farjump_status_t farjump_target_option(farjump_target_t *target, const char *name, const char **value);
+
+/**
  * Returns this target's epoch: another one each time a target is made. 0 if `target` cannot be used.
  */
 uint64_t farjump_target_epoch(farjump_target_t *target);
@@ -2207,7 +1517,7 @@ farjump_status_t farjump_target_images(farjump_target_t *target, farjump_image_f
 
 /**
  * Adds the function of `library` to the target, in place of one of the same name; see
- * farjump_target_options_add_local().
+ * farjump_target_config_add_local().
  *
  * FARJUMP_ERROR_REFUSED when it cannot be linked with the exports; the old function stays then.
  */
@@ -2219,8 +1529,8 @@ farjump_status_t farjump_target_set_local(farjump_target_t *target, const farjum
 farjump_status_t farjump_target_remove_local(farjump_target_t *target, const char *name);
 
 /**
- * Names the target at `address` as destination `name` from now on; see
- * farjump_target_options_add_destination(). Calls under way to another address of that name fail.
+ * Names the target at `address` as destination `name` from now on, as the option `destination` does before.
+ * Calls under way to another address of that name fail.
  *
  * FARJUMP_ERROR_CONNECT when the address is malformed.
  */
@@ -2350,10 +1660,113 @@ farjump_status_t farjump_target_call_stored(farjump_target_t *target,
                                             farjump_bytes_t *reply);
 
 /**
+ * Makes a configuration, all of its options the defaults. farjump_target_config_free() ends it.
+ */
+farjump_status_t farjump_target_config_new(farjump_target_config_t **config);
+
+/**
+ * Frees it, and sets the variable to NULL. Does nothing if it is NULL already.
+ */
+farjump_status_t farjump_target_config_free(farjump_target_config_t **config);
+
+/**
+ * Sets the option `name` to `value`. docs/reference/options.md lists the options of targets. The top of this
+ * header says how values are written. Shared libraries that options name run their constructors when they
+ * are loaded: those of `export-library` when a target is made, those of `wanted-library` when code wants
+ * them.
+ *
+ * FARJUMP_ERROR_ARGUMENT if no option has the name, or it cannot have the value. Nothing has changed then.
+ */
+farjump_status_t farjump_target_config_set(farjump_target_config_t *config,
+                                           const char *name,
+                                           const char *value);
+
+/**
+ * Gives the value of the option `name`, as farjump_target_config_set() takes it; otherwise it does the
+ * same as farjump_link_config_get().
+ */
+farjump_status_t farjump_target_config_get(farjump_target_config_t *config,
+                                           const char *name,
+                                           const char **value);
+
+/**
+ * Sets the third argument of every injected function. It stays the caller's. Until the target is closed, it
+ * must be valid for every use by the functions, on the thread that polls the target. Default: NULL.
+ * farjump_target_config_set_data() passes a file or bytes instead; the last of the two calls counts.
+ */
+farjump_status_t farjump_target_config_set_args(farjump_target_config_t *config, void *args);
+
+/**
+ * Offers a function to injected code, under `name`; code can be linked against exports only. The code must
+ * declare it with the same types: nothing checks that. The last of two exports of one name counts. Exports
+ * win over libraries and the process's symbols.
+ */
+farjump_status_t farjump_target_config_export_function(farjump_target_config_t *config,
+                                                       const char *name,
+                                                       farjump_function_t function);
+
+/**
+ * Offers the address of data to injected code, under `name`: `extern T name;` in C. It must be valid until
+ * the target is closed. Otherwise it does the same as farjump_target_config_export_function().
+ */
+farjump_status_t farjump_target_config_export_data(farjump_target_config_t *config,
+                                                   const char *name,
+                                                   const void *data);
+
+/**
+ * Adds the function of `library` to the target, for sources that choose FARJUMP_MODE_LOCAL: only its name
+ * travels then. Making a target links it with the exports of that target, like code that travels. The option
+ * `local` does the same for files.
+ */
+farjump_status_t farjump_target_config_add_local(farjump_target_config_t *config,
+                                                 const farjump_library_t *library);
+
+/**
+ * Sets the key that sources have too, for a target at `tcp:HOST:PORT`, and that destinations at such
+ * addresses have: 32 bytes, as hard to guess as random ones. The target admits processes that have the key.
+ * Without a key a target listens on this machine's loopback only. No effect on Unix sockets. The last one of
+ * this function and the option `key-file` counts. The bytes are copied, and wiped when the configuration is
+ * freed.
+ */
+farjump_status_t farjump_target_config_set_key(farjump_target_config_t *config, const uint8_t *key);
+
+/**
+ * Has `callback` run, with `user`, for each call that is refused. It runs inside calls on the target, on
+ * their thread, and cannot use the target: such a call returns FARJUMP_ERROR_BUSY. NULL for none.
+ */
+farjump_status_t farjump_target_config_on_refused(farjump_target_config_t *config,
+                                                  farjump_target_refused_fn callback,
+                                                  void *user);
+
+/**
+ * Has `callback` run, with `user`, each time the target requests code from a source. Otherwise it does the
+ * same as farjump_target_config_on_refused().
+ */
+farjump_status_t farjump_target_config_on_code_missing(farjump_target_config_t *config,
+                                                       farjump_target_code_missing_fn callback,
+                                                       void *user);
+
+/**
+ * Has `callback` run, with `user`, for each source that has connected. Otherwise it does the same as
+ * farjump_target_config_on_refused().
+ */
+farjump_status_t farjump_target_config_on_joined(farjump_target_config_t *config,
+                                                 farjump_target_joined_fn callback,
+                                                 void *user);
+
+/**
+ * Has `callback` run, with `user`, for each source that is gone. Otherwise it does the same as
+ * farjump_target_config_on_refused().
+ */
+farjump_status_t farjump_target_config_on_gone(farjump_target_config_t *config,
+                                               farjump_target_gone_fn callback,
+                                               void *user);
+
+/**
  * Maps the file at `path`, read-only. farjump_data_free() ends it.
  *
  * A process that writes to the file may change the data that functions see. A process that shortens it ends
- * the target when the missing bytes are read; farjump_target_options_set_crash_report() then names the file.
+ * the target when the missing bytes are read; the option `crash-report` then names the file.
  * To change the data, write a new file, rename it to this path, and make a new target.
  *
  * FARJUMP_ERROR_SYSTEM for a file that does not exist, cannot be read, or is not regular.
@@ -2364,31 +1777,21 @@ farjump_status_t farjump_data_open(const char *path, farjump_data_t **data);
  * Copies `size` bytes that lie in memory. The path that functions see is empty. farjump_data_free() ends it.
  *
  * To lend memory without a copy, fill in a `struct farjump_data` of farjump_ifunc.h, and pass its address to
- * farjump_target_options_set_args().
+ * farjump_target_config_set_args().
  */
 farjump_status_t farjump_data_from_bytes(const void *bytes, size_t size, farjump_data_t **data);
 
 /**
- * Frees it, and sets the variable to NULL. Does nothing if it is NULL already. Options and targets that use
- * the data keep it.
+ * Frees it, and sets the variable to NULL. Does nothing if it is NULL already. Configurations and targets
+ * that use the data keep it.
  */
 farjump_status_t farjump_data_free(farjump_data_t **data);
 
 /**
  * Makes `data` the third argument of every injected function, a `struct farjump_data *`, in place of
- * farjump_target_options_set_args().
+ * farjump_target_config_set_args().
  */
-farjump_status_t farjump_target_options_set_data(farjump_target_options_t *options,
-                                                 const farjump_data_t *data);
-
-/**
- * Sets whether processes that may connect may also have targets load libraries while they run
- * (farjump_admin_export_library(), `farjump export`). Symbols of these libraries take precedence over all
- * other exports. Default: no. A process restricted to the code that farjump_target_options_allow_code()
- * lists could run any code by this. It is the short form of adding FARJUMP_RIGHT_EXPORT to
- * farjump_target_options_set_rights().
- */
-farjump_status_t farjump_target_options_set_allow_export(farjump_target_options_t *options, bool allowed);
+farjump_status_t farjump_target_config_set_data(farjump_target_config_t *config, const farjump_data_t *data);
 
 /**
  * Offers a function as `name` from now on. It takes precedence over all earlier exports of that name
@@ -2419,455 +1822,10 @@ farjump_status_t farjump_target_export_library(farjump_target_t *target, const c
  * all earlier exports, as farjump_target_export_library() does. The libraries that it depends on must exist
  * at the target.
  *
- * FARJUMP_ERROR_CONNECT also when the target does not allow it (farjump_target_options_set_allow_export()),
- * or cannot load it; FARJUMP_ERROR_LIBRARY when the file cannot be read.
+ * FARJUMP_ERROR_CONNECT also when the target does not allow it (the option `allow-export`), or cannot load
+ * it; FARJUMP_ERROR_LIBRARY when the file cannot be read.
  */
 farjump_status_t farjump_admin_export_library(const farjump_admin_t *admin, const char *path);
-
-/**
- * Allows these modes and no others: some of FARJUMP_MODE_CACHED and its kin, or-ed together. Default: all
- * but FARJUMP_MODE_IN_PLACE.
- */
-farjump_status_t farjump_target_options_set_modes(farjump_target_options_t *options, int modes);
-
-/**
- * Sets the rights of processes that may connect: some of FARJUMP_RIGHT_OBSERVE and its kin, or-ed together,
- * or 0. Default: to observe, to call and to inject. Each process learns its rights when it connects
- * (farjump_link_rights()), and a request without the right is refused.
- */
-farjump_status_t farjump_target_options_set_rights(farjump_target_options_t *options, int rights);
-
-/**
- * Sets the capacity for placed code in bytes. Default: 16 MiB.
- */
-farjump_status_t farjump_target_options_set_arena_size(farjump_target_options_t *options, size_t bytes);
-
-/**
- * Sets the capacity of the code store, in bytes of images as they travel and in images. When more comes, the
- * target drops the least recently called code, with its statics. It requests that code from a source that
- * calls it again. Default: twice the capacity for placed code, and 8192 images.
- */
-farjump_status_t farjump_target_options_set_store_capacity(farjump_target_options_t *options,
-                                                           size_t bytes,
-                                                           size_t images);
-
-/**
- * Sets the size of a mailbox: bytes of frames that one source may have written and the target not yet run.
- * They are rounded up to a power of two, and are at most 2 GiB. Each source has its own mailbox. Default: 4
- * MiB.
- */
-farjump_status_t farjump_target_options_set_mailbox_size(farjump_target_options_t *options, size_t bytes);
-
-/**
- * Sets whether a mailbox has all of its memory when its link is made. Default: no. Over `shm` it takes
- * memory as frames first come to it, from 256 KiB up to its size.
- */
-farjump_status_t farjump_target_options_set_prefault(farjump_target_options_t *options, bool prefault);
-
-/**
- * Sets the spinning before sleep when there is nothing to do.
- */
-farjump_status_t farjump_target_options_set_wait_policy(farjump_target_options_t *options,
-                                                        farjump_wait_policy_t policy);
-
-/**
- * Sets the time limit for the rest of a frame after its beginning, in nanoseconds. After it the target ends
- * the source's link. Default: 1 second.
- */
-farjump_status_t farjump_target_options_set_stall_timeout(farjump_target_options_t *options,
-                                                          uint64_t nanoseconds);
-
-/**
- * Sets the limit for a connecting process to make its link, in nanoseconds. It also limits a source that
- * connects to the large mailbox that it requested, and a link to a destination. Default: 2 seconds.
- */
-farjump_status_t farjump_target_options_set_handshake_timeout(farjump_target_options_t *options,
-                                                              uint64_t nanoseconds);
-
-/**
- * Sets the shortest interval at which a busy target looks for new connections, in nanoseconds. Default: 1
- * millisecond.
- */
-farjump_status_t farjump_target_options_set_control_interval(farjump_target_options_t *options,
-                                                             uint64_t nanoseconds);
-
-/**
- * Sets the maximum number of sources at a time. The target rejects further ones. Default: 256.
- */
-farjump_status_t farjump_target_options_set_max_sources(farjump_target_options_t *options, size_t sources);
-
-/**
- * Admits code with this id, or of the family with this id, and no other, in any mode. Further calls add ids.
- * A family is the images of one library for all of its platforms. Default: all code. Functions of
- * farjump_target_options_add_local() need not be listed, because they do not come in.
- */
-farjump_status_t farjump_target_options_allow_code(farjump_target_options_t *options,
-                                                   const farjump_code_id_t *id);
-
-/**
- * Sets the largest frame in bytes, with header and code, rounded down to a multiple of 64. Default: bounded
- * only by the largest payload and code. Sources learn it when they connect.
- */
-farjump_status_t farjump_target_options_set_max_frame(farjump_target_options_t *options, size_t bytes);
-
-/**
- * Sets the largest image that may come in, in bytes. Default: the capacity for placed code is the only
- * limit. Sources learn it when they connect.
- */
-farjump_status_t farjump_target_options_set_max_image(farjump_target_options_t *options, size_t bytes);
-
-/**
- * Sets the largest payload with which a function runs, in bytes. Default: 64 MiB, or the mailbox's capacity
- * if that is more. A limit below 40 bytes makes small calls slower. Sources learn an explicit limit when
- * they connect.
- */
-farjump_status_t farjump_target_options_set_max_payload(farjump_target_options_t *options, size_t bytes);
-
-/**
- * Sets the memory that one source may take here, in bytes: its mailbox, code that it brought, and replies
- * that wait for credit, are held or are gathered. Default: no limit. The target refuses requests over the
- * limit.
- */
-farjump_status_t farjump_target_options_set_max_source_memory(farjump_target_options_t *options,
-                                                              size_t bytes);
-
-/**
- * Sets the name by which sources, destinations and `farjump stats` show the target: 64 characters of it.
- * Default: the executable's.
- */
-farjump_status_t farjump_target_options_set_program(farjump_target_options_t *options, const char *name);
-
-/**
- * Uses this transport and no other, by the name that `farjump transports` shows; `ucx` stands for all UCX
- * transports that are usable here. Default: `shm`. The name is checked when a target is made.
- */
-farjump_status_t farjump_target_options_set_transport(farjump_target_options_t *options, const char *name);
-
-/**
- * Sets whether `ucx-am` may use UCX's TCP, to sources and to destinations. A process that reaches a UCX port
- * may then write any address of this process without any check, and a source may as long as its link lasts;
- * `tcp` reaches other machines without that. Default: no. Sources have to allow it too:
- * farjump_link_options_set_ucx_tcp().
- */
-farjump_status_t farjump_target_options_set_ucx_tcp(farjump_target_options_t *options, bool allowed);
-
-/**
- * Sets whether frames may travel in the clear by `tcp` although both processes have a key, on a network that
- * you trust. Control connections are encrypted in any case. Default: no. Sources have to allow it too:
- * farjump_link_options_set_clear().
- */
-farjump_status_t farjump_target_options_set_clear(farjump_target_options_t *options, bool clear);
-
-/**
- * Sets the key that sources have too, for a target at `tcp:HOST:PORT`, and that destinations at such
- * addresses have: 32 bytes, as hard to guess as random ones. The target admits processes that have the key.
- * Without a key a target listens on this machine's loopback only. No effect on Unix sockets. The bytes are
- * copied, and wiped when the options are freed.
- */
-farjump_status_t farjump_target_options_set_key(farjump_target_options_t *options, const uint8_t *key);
-
-/**
- * Sets the keys of sources, for a target at `tcp:HOST:PORT`, in a file as `farjump key` makes it: up to 64,
- * each with a name and optionally rights of its own. The file is read now, and checked while the target
- * runs: changes count within about a second. Removing a key ends its links. If the file holds one key alone,
- * destinations use it.
- *
- * FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
- */
-farjump_status_t farjump_target_options_set_key_file(farjump_target_options_t *options, const char *path);
-
-/**
- * Sets the longest silence of the machine of a source or destination over TCP before the peer counts as
- * gone, in nanoseconds. Default: 10 seconds; from 1 second to 32,767.
- */
-farjump_status_t farjump_target_options_set_peer_timeout(farjump_target_options_t *options,
-                                                         uint64_t nanoseconds);
-
-/**
- * Makes choices, all of them the defaults. farjump_target_options_free() ends them.
- */
-farjump_status_t farjump_target_options_new(farjump_target_options_t **options);
-
-/**
- * Frees them, and sets the variable to NULL. Does nothing if it is NULL already.
- */
-farjump_status_t farjump_target_options_free(farjump_target_options_t **options);
-
-/**
- * Sets the third argument of every injected function. It stays the caller's. Until the target is closed, it
- * must be valid for every use by the functions, on the thread that polls the target. Default: NULL.
- * farjump_target_options_set_data() passes a file or bytes instead; the last of the two calls counts.
- */
-farjump_status_t farjump_target_options_set_args(farjump_target_options_t *options, void *args);
-
-/**
- * Offers a function to injected code, under `name`; code can be linked against exports only. The code must
- * declare it with the same types: nothing checks that. The last of two exports of one name counts. Exports
- * win over libraries and the process's symbols.
- */
-farjump_status_t farjump_target_options_export_function(farjump_target_options_t *options,
-                                                        const char *name,
-                                                        farjump_function_t function);
-
-/**
- * Offers the address of data to injected code, under `name`: `extern T name;` in C. It must be valid until
- * the target is closed. Otherwise it does the same as farjump_target_options_export_function().
- */
-farjump_status_t farjump_target_options_export_data(farjump_target_options_t *options,
-                                                    const char *name,
-                                                    const void *data);
-
-/**
- * Offers every symbol of a shared library, by path or soname. The library is loaded when a target is made,
- * which runs its constructors.
- */
-farjump_status_t farjump_target_options_export_library(farjump_target_options_t *options, const char *path);
-
-/**
- * Lets injected code that wants the library with this soname (`libz.so.1`) find its symbols, after all other
- * exports. Default: no library. An image names the libraries that it wants; the target never opens one that
- * is not among these. It opens the library when the first code comes that wants it and imports a symbol
- * found nowhere else. Opening runs its constructors. The library stays open until the process ends. A name
- * with a slash is an error when a target is made.
- */
-farjump_status_t farjump_target_options_wanted_library(farjump_target_options_t *options, const char *soname);
-
-/**
- * Sets whether the process's own dynamic symbols are offered, after everything else: all of libc, and the
- * libraries that the program was linked with, including this library's functions. Default: no.
- */
-farjump_status_t farjump_target_options_set_process_symbols(farjump_target_options_t *options, bool offered);
-
-/**
- * Adds the function of `library` to the target, for sources that choose FARJUMP_MODE_LOCAL: only its name
- * travels then. Making a target links it with the exports of that target, like code that travels.
- */
-farjump_status_t farjump_target_options_add_local(farjump_target_options_t *options,
-                                                  const farjump_library_t *library);
-
-/**
- * Sets whether `/tmp/perf-PID.map` lists the addresses of injected code, so that `perf report` shows it as
- * `ifunc:NAME`. Default: no. The file stays when the process ends.
- */
-farjump_status_t farjump_target_options_set_perf_map(farjump_target_options_t *options, bool written);
-
-/**
- * Sets whether standard error names the injected code that ended the process: by a fault, by a signal that
- * it sent to its own process, or by exit(). The process then ends as it would without the report. Default:
- * no. The first target of the process with this option installs handlers for faults, and for signals that
- * end a process and are not ignored. These handlers stay, and call the handlers installed before them after
- * the report.
- */
-farjump_status_t farjump_target_options_set_crash_report(farjump_target_options_t *options, bool reported);
-
-/**
- * Has the target take bitcode (`farjump build --bitcode`), which the program `farjump_compiler` compiles for
- * this CPU. With `preferred` it takes the bitcode of all libraries that carry any, otherwise only of those
- * without an image for this CPU. Default: it takes no bitcode. Making a target starts the program, and fails
- * if that cannot compile. The program ends with the target. It opens LLVM: the library in the environment
- * variable `FARJUMP_LIBLLVM`, otherwise the newest that the dynamic linker finds, 17 or newer. If `RUSTC`
- * names a compiler of Rust, the library of its toolchain counts too.
- *
- * FARJUMP_ERROR_ARGUMENT if this library was built without the compiler's client.
- */
-farjump_status_t farjump_target_options_take_bitcode(farjump_target_options_t *options, bool preferred);
-
-/**
- * Sets the program of farjump_target_options_take_bitcode(). Default: the one in the environment variable
- * `FARJUMP_COMPILER`, otherwise `farjump_compiler` beside the program, or in `../libexec/farjump` from this
- * library's folder. A program that was not named runs only under two conditions: it and its folder belong to
- * root, this user or the owner of this library, and no other user can write them.
- */
-farjump_status_t farjump_target_options_set_compiler(farjump_target_options_t *options, const char *program);
-
-/**
- * Keeps the images that farjump_target_options_take_bitcode() has compiled in this folder, for later
- * targets. The folder has to be this user's, and no other user may be able to write it. Default: the target
- * keeps them in memory, until it ends.
- */
-farjump_status_t farjump_target_options_set_bitcode_cache(farjump_target_options_t *options,
-                                                          const char *folder);
-
-/**
- * Sets whether a debugger can set breakpoints in injected code, and finds that code by itself. Default: no,
- * unless the environment variable `FARJUMP_DEBUG` has a value other than 0.
- *
- * Each image then lies in pages of its own, which ptrace(2) can write: 4 KiB at least of
- * farjump_target_options_set_arena_size(). It is registered by GDB's JIT interface, under the name of its
- * main function, or with the symbols of farjump_target_options_add_debug_symbols(). Placing an image costs
- * more, and some milliseconds while gdb is attached; calls cost the same. Code of FARJUMP_MODE_IN_PLACE runs
- * in the mailbox, and takes hardware breakpoints alone. Debuggers find the interface in the symbol table of
- * this library, or of a program that was linked with it: not if that is stripped.
- */
-farjump_status_t farjump_target_options_set_debug(farjump_target_options_t *options, bool shown);
-
-/**
- * Gives debuggers the functions, lines and variables of the ifunc library at `path` whenever its code comes,
- * if farjump_target_options_set_debug() is on. The library is the one that the source sends, built with
- * `farjump build -g`. It is read when a target is made, and none of its code runs. If it has no symbols,
- * farjump_target_listen() returns FARJUMP_ERROR_LIBRARY.
- */
-farjump_status_t farjump_target_options_add_debug_symbols(farjump_target_options_t *options,
-                                                          const char *path);
-
-/**
- * Names the target at `address` as destination `name`: injected code may forward itself there, by
- * farjump_forward(). The first call that goes there makes a link. Processes that may inject into this target
- * may then run code at the destination too. farjump_target_set_destination() does the same later.
- */
-farjump_status_t farjump_target_options_add_destination(farjump_target_options_t *options,
-                                                        const char *name,
-                                                        const char *address);
-
-/**
- * Sets limits for functions that forward themselves, by farjump_forward() and farjump_again(). `messages`:
- * messages that one call may send (default 64). `hops`: targets that may forward a call, one after the
- * other, before it comes to an end here (256). `bytes`: payload that may wait for one destination, or to run
- * again here (a mailbox's capacity). `repeats`: times that a call may run again here (1,048,576). 0 for the
- * default of each. A call that would go farther fails at its source with FARJUMP_ERROR_INCOMPLETE, or with
- * FARJUMP_ERROR_REFUSED if it led to nothing else.
- */
-farjump_status_t farjump_target_options_set_forward_limits(farjump_target_options_t *options,
-                                                           size_t messages,
-                                                           uint32_t hops,
-                                                           size_t bytes,
-                                                           uint32_t repeats);
-
-/**
- * Lets functions make code, as images or bitcode, and send it messages here and at destinations:
- * farjump_make(), farjump_inject(). The target treats the code like code that a source brings, with the same
- * checks and limits, except that its memory counts for no source. Default: no.
- */
-farjump_status_t farjump_target_options_allow_making(farjump_target_options_t *options, bool allowed);
-
-/**
- * Has `callback` run, with `user`, for each call that is refused. It runs inside calls on the target, on
- * their thread, and cannot use the target: such a call returns FARJUMP_ERROR_BUSY. NULL for none.
- */
-farjump_status_t farjump_target_options_on_refused(farjump_target_options_t *options,
-                                                   farjump_target_refused_fn callback,
-                                                   void *user);
-
-/**
- * Has `callback` run, with `user`, each time the target requests code from a source. Otherwise it does the
- * same as farjump_target_options_on_refused().
- */
-farjump_status_t farjump_target_options_on_code_missing(farjump_target_options_t *options,
-                                                        farjump_target_code_missing_fn callback,
-                                                        void *user);
-
-/**
- * Has `callback` run, with `user`, for each source that has connected. Otherwise it does the same as
- * farjump_target_options_on_refused().
- */
-farjump_status_t farjump_target_options_on_joined(farjump_target_options_t *options,
-                                                  farjump_target_joined_fn callback,
-                                                  void *user);
-
-/**
- * Has `callback` run, with `user`, for each source that is gone. Otherwise it does the same as
- * farjump_target_options_on_refused().
- */
-farjump_status_t farjump_target_options_on_gone(farjump_target_options_t *options,
-                                                farjump_target_gone_fn callback,
-                                                void *user);
-
-/**
- * Makes a handle that stops the target. It may outlive the target, also a target that is handed to a thread.
- * farjump_stopper_free() ends it.
- */
-farjump_status_t farjump_stopper_new(farjump_target_t *target, farjump_stopper_t **stopper);
-
-/**
- * Stops the target after its current frames, and for good: a target that was stopped does not run again.
- * Safe in a signal handler, where farjump_last_error() is not.
- */
-farjump_status_t farjump_stopper_stop(const farjump_stopper_t *stopper);
-
-/**
- * Frees the handle, and sets the variable to NULL. Does nothing if it is NULL already. This does not stop
- * the target.
- */
-farjump_status_t farjump_stopper_free(farjump_stopper_t **stopper);
-
-/**
- * Hands the target to a thread of its own, which runs it until farjump_target_thread_stop(). The variable
- * `target` becomes NULL: the thread owns the target, and uses callbacks, exports and arguments there.
- *
- * FARJUMP_ERROR_SYSTEM when the thread cannot be made; the target is then closed.
- */
-farjump_status_t farjump_target_spawn(farjump_target_t **target, farjump_target_thread_t **thread);
-
-/**
- * Stops the target, waits for its thread, and sets the variable to NULL. Does nothing if it is NULL already;
- * there is no target then. `target` receives the target, with its statistics and without links. NULL for
- * `target` closes it. From the target's own thread the call fails with FARJUMP_ERROR_BUSY, and the thread
- * continues.
- *
- * Fails with the error that ended the target before it was stopped; it is then closed.
- */
-farjump_status_t farjump_target_thread_stop(farjump_target_thread_t **thread, farjump_target_t **target);
-
-/**
- * Removes the socket files of this process's targets, and ends the process at once with the exit status
- * `code`. It does not return.
- *
- * It waits for no function that runs, runs no destructor and no exit handler, and links end unannounced.
- * This is for a thread that waits for signals or a deadline, where closing the target could take too long.
- * Call farjump_stopper_stop() first, and this function if the target does not end in time. Other threads
- * continue meanwhile; none of them makes a further socket file. A signal handler must not call it, as it
- * takes a lock.
- */
-void farjump_end_process(int code) FARJUMP_NORETURN;
-
-/**
- * Runs the function of `library` here, on this thread, without a link: for programs that take calls in ways
- * of their own, as a command of a server. Its payload routines make the payload of the `args_size` bytes at
- * `args`. Its reply becomes the content of `reply`, empty if it replied nothing; NULL for a reply that is
- * not needed.
- *
- * The target treats the code like code that a source brings: the same allow-list and limits, and the same
- * store, where it stays for the next call. The function gets the target's arguments. The store drops other
- * code if it needs the space. Messages that the function sends go with the next calls of
- * farjump_target_poll(), and their outcomes are dropped: poll, also if the target is armed.
- *
- * FARJUMP_ERROR_REFUSED if the code may not come in or cannot be linked, or for arguments or a reply over
- * the limit. FARJUMP_ERROR_PANICKED; FARJUMP_ERROR_LIBRARY if the library has no image for this CPU or a
- * payload routine fails. FARJUMP_ERROR_BUSY from inside an injected function or a callback of the target.
- */
-farjump_status_t farjump_target_call(farjump_target_t *target,
-                                     const farjump_library_t *library,
-                                     const void *args,
-                                     size_t args_size,
-                                     farjump_bytes_t *reply);
-
-/**
- * Does the same as farjump_target_call(), for the `image_size` bytes of an image at `image`, as
- * farjump_library_image() returns them. The function gets a copy of the `payload_size` bytes at `payload` as
- * its payload. Image and payload are read during the call only. `name` is the function's, for messages and
- * for `farjump stats`.
- *
- * Each call hashes the image; farjump_target_call_stored() does not.
- */
-farjump_status_t farjump_target_call_image(farjump_target_t *target,
-                                           const char *name,
-                                           const void *image,
-                                           size_t image_size,
-                                           const void *payload,
-                                           size_t payload_size,
-                                           farjump_bytes_t *reply);
-
-/**
- * Does the same as farjump_target_call_image(), for code in the target's store that a source or an earlier
- * call brought.
- *
- * FARJUMP_ERROR_REFUSED, with farjump_last_cause() FARJUMP_CAUSE_CODE_MISSING, if it is not there.
- */
-farjump_status_t farjump_target_call_stored(farjump_target_t *target,
-                                            const farjump_code_id_t *id,
-                                            const void *payload,
-                                            size_t payload_size,
-                                            farjump_bytes_t *reply);
 
 /**
  * Makes a handle that stops the target. It may outlive the target, also a target that is handed to a thread.
@@ -3011,43 +1969,40 @@ bool farjump_view_is_mapped(const farjump_view_t *view);
 farjump_status_t farjump_view_release(farjump_view_t **view);
 
 /**
- * Makes choices, all of them the defaults. farjump_store_options_free() ends them.
+ * Makes a configuration, all of its options the defaults. farjump_store_config_free() ends it.
  */
-farjump_status_t farjump_store_options_new(farjump_store_options_t **options);
+farjump_status_t farjump_store_config_new(farjump_store_config_t **config);
 
 /**
- * Frees them, and sets the variable to NULL. Does nothing if it is NULL already.
+ * Frees it, and sets the variable to NULL. Does nothing if it is NULL already.
  */
-farjump_status_t farjump_store_options_free(farjump_store_options_t **options);
+farjump_status_t farjump_store_config_free(farjump_store_config_t **config);
 
 /**
- * Sets the capacity for objects, in bytes. Only the used part takes memory. Default: 1 GiB, or half of the
- * memory that the control group and the limits of the process grant.
+ * Sets the option `name` to `value`. docs/reference/options.md lists the options of stores. The top of
+ * this header says how values are written.
+ *
+ * FARJUMP_ERROR_ARGUMENT if no option has the name, or it cannot have the value. Nothing has changed then.
  */
-farjump_status_t farjump_store_options_set_capacity(farjump_store_options_t *options, uint64_t bytes);
+farjump_status_t farjump_store_config_set(farjump_store_config_t *config,
+                                          const char *name,
+                                          const char *value);
 
 /**
- * Has the store write the least recently used objects to a file in `folder`, of at most `bytes`, when its
- * memory is full. The store reads them back when they are used. The file has no name, and goes with the
- * store. A thread of the store's own reads and writes it. Default: a full store refuses further objects.
+ * Gives the value of the option `name`, as farjump_store_config_set() takes it; otherwise it does the
+ * same as farjump_link_config_get().
  */
-farjump_status_t farjump_store_options_set_spill(farjump_store_options_t *options,
-                                                 const char *folder,
-                                                 uint64_t bytes);
+farjump_status_t farjump_store_config_get(farjump_store_config_t *config,
+                                          const char *name,
+                                          const char **value);
 
 /**
- * Adds an address to the handles, by which other processes reach a target of the store: that of a proxy, or
- * a name of the machine. The addresses of the store's targets are in all handles.
- */
-farjump_status_t farjump_store_options_add_address(farjump_store_options_t *options, const char *address);
-
-/**
- * Opens a store. `options` may be NULL for the defaults. farjump_store_close() ends it.
+ * Opens a store. `config` may be NULL for the defaults. farjump_store_close() ends it.
  *
  * FARJUMP_ERROR_SYSTEM when there is no memory for it, or no file can be made in the folder for spilled
- * objects.
+ * objects. FARJUMP_ERROR_ARGUMENT for options that lack each other.
  */
-farjump_status_t farjump_store_open(const farjump_store_options_t *options, farjump_store_t **store);
+farjump_status_t farjump_store_open(const farjump_store_config_t *config, farjump_store_t **store);
 
 /**
  * Closes it, and sets the variable to NULL. Does nothing if it is NULL already. No other thread may be using
@@ -3059,8 +2014,8 @@ farjump_status_t farjump_store_close(farjump_store_t **store);
  * Gives targets the store: other processes reach its objects there (farjump_client_connect()), and injected
  * functions too. Several targets may have the same store. Default: no store.
  */
-farjump_status_t farjump_target_options_set_objects(farjump_target_options_t *options,
-                                                    const farjump_store_t *store);
+farjump_status_t farjump_target_config_set_objects(farjump_target_config_t *config,
+                                                   const farjump_store_t *store);
 
 /**
  * Makes an object of a copy of `size` bytes. `type_name` is a name for its type, of at most 255 bytes; NULL
@@ -3171,54 +2126,42 @@ farjump_status_t farjump_store_objects(const farjump_store_t *store, farjump_obj
 farjump_status_t farjump_store_stats(const farjump_store_t *store, farjump_store_stats_t *stats, size_t size);
 
 /**
- * Makes choices, all of them the defaults. farjump_client_options_free() ends them.
+ * Makes a configuration, all of its options the defaults. farjump_client_config_free() ends it.
  */
-farjump_status_t farjump_client_options_new(farjump_client_options_t **options);
+farjump_status_t farjump_client_config_new(farjump_client_config_t **config);
 
 /**
- * Frees them, and sets the variable to NULL. Does nothing if it is NULL already.
+ * Frees it, and sets the variable to NULL. Does nothing if it is NULL already.
  */
-farjump_status_t farjump_client_options_free(farjump_client_options_t **options);
+farjump_status_t farjump_client_config_free(farjump_client_config_t **config);
 
 /**
- * Sets the limit for connecting, in nanoseconds. Default: 5 seconds.
- */
-farjump_status_t farjump_client_options_set_connect_timeout(farjump_client_options_t *options,
-                                                            uint64_t nanoseconds);
-
-/**
- * Sets the limit for each request, in nanoseconds. Default: 30 seconds.
- */
-farjump_status_t farjump_client_options_set_timeout(farjump_client_options_t *options, uint64_t nanoseconds);
-
-/**
- * Sets the transport, by its name (farjump_transports()). Default: the best that both have.
- */
-farjump_status_t farjump_client_options_set_transport(farjump_client_options_t *options, const char *name);
-
-/**
- * Sets the key that the owner has too, for an owner at `tcp:HOST:PORT`, from a file as `farjump key` makes
- * it. The file is read now.
+ * Sets the option `name` to `value`. docs/reference/options.md lists the options of clients. The top of
+ * this header says how values are written.
  *
- * FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
+ * FARJUMP_ERROR_ARGUMENT if no option has the name, or it cannot have the value. Nothing has changed then.
  */
-farjump_status_t farjump_client_options_set_key_file(farjump_client_options_t *options, const char *path);
+farjump_status_t farjump_client_config_set(farjump_client_config_t *config,
+                                           const char *name,
+                                           const char *value);
 
 /**
- * Sets whether to map the owner's memory where that is possible: on the same machine, at a `unix:` address.
- * Otherwise all bytes travel in frames. Default: yes.
+ * Gives the value of the option `name`, as farjump_client_config_set() takes it; otherwise it does the
+ * same as farjump_link_config_get().
  */
-farjump_status_t farjump_client_options_set_mapped(farjump_client_options_t *options, bool mapped);
+farjump_status_t farjump_client_config_get(farjump_client_config_t *config,
+                                           const char *name,
+                                           const char **value);
 
 /**
- * Connects to the owner at `address` (`unix:PATH`, `unix:@NAME`, `tcp:HOST:PORT`). `options` may be NULL for
+ * Connects to the owner at `address` (`unix:PATH`, `unix:@NAME`, `tcp:HOST:PORT`). `config` may be NULL for
  * the defaults. farjump_client_close() ends it.
  *
- * FARJUMP_ERROR_CONNECT as farjump_link_connect(); FARJUMP_ERROR_REFUSED when the target there has no store,
- * or this process does not have the right to call.
+ * FARJUMP_ERROR_CONNECT and FARJUMP_ERROR_ARGUMENT as farjump_link_connect(); FARJUMP_ERROR_REFUSED when the
+ * target there has no store, or this process does not have the right to call.
  */
 farjump_status_t farjump_client_connect(const char *address,
-                                        const farjump_client_options_t *options,
+                                        const farjump_client_config_t *config,
                                         farjump_client_t **client);
 
 /**
@@ -3228,7 +2171,7 @@ farjump_status_t farjump_client_connect(const char *address,
  * FARJUMP_ERROR_ARGUMENT for a handle without an address.
  */
 farjump_status_t farjump_client_connect_to_owner(const farjump_handle_t *handle,
-                                                 const farjump_client_options_t *options,
+                                                 const farjump_client_config_t *config,
                                                  farjump_client_t **client);
 
 /**
@@ -3360,7 +2303,7 @@ farjump_status_t farjump_client_call(const farjump_client_t *client,
 /**
  * Makes an object of another one at its owner: runs the function of `library` on it, which makes the new one
  * by farjump_new_object() of farjump_ifunc.h, and replies nothing itself. No bytes of either object travel.
- * The call takes as long as a request may (farjump_client_options_set_timeout()). farjump_handle_free() ends
+ * The call takes as long as a request may (the option `timeout` of clients). farjump_handle_free() ends
  * the handle, and not the object.
  *
  * Fails as farjump_client_call(); FARJUMP_ERROR_TRANSPORT when the function has not made one object.
@@ -3446,7 +2389,7 @@ farjump_status_t farjump_client_disarm(const farjump_client_t *client);
 /**
  * Calls the function of `library` on `count` objects of this owner: farjump_client_call() for each, with
  * many calls under way at once. It returns when all calls have an outcome, each within the time of a request
- * (farjump_client_options_set_timeout()). A call that fails does not affect the others.
+ * (the option `timeout` of clients). A call that fails does not affect the others.
  * farjump_outcomes_free() ends the outcomes. farjump_resolver_map() takes handles of several owners.
  *
  * FARJUMP_OK also when calls failed: farjump_outcomes_get() has the status of each. FARJUMP_ERROR_ARGUMENT
@@ -3567,7 +2510,7 @@ farjump_status_t farjump_placement_set_wire(farjump_placement_t *placement,
  * at the owner, as farjump_client_call() does, or in this process, on the object's bytes. `placement`
  * decides by the lengths of the object and the arguments, the way to the owner, and the times of earlier
  * calls at either place. These rise with the load there. Now and then it tries a place of which little is
- * known. The call takes as long as requests may (farjump_client_options_set_timeout()).
+ * known. The call takes as long as requests may (the option `timeout` of clients).
  *
  * The function may run in this process: call only functions that you trust with it. `reply` receives the
  * reply. `choice` becomes the choice, and `choice_size` is `sizeof *choice`: fields beyond it are not
@@ -3697,43 +2640,36 @@ farjump_status_t farjump_store_count(const farjump_store_t *store,
                                      uint64_t *count);
 
 /**
- * Makes choices, all of them the defaults. farjump_publisher_options_free() ends them.
+ * Makes a configuration, all of its options the defaults. farjump_publisher_config_free() ends it.
  */
-farjump_status_t farjump_publisher_options_new(farjump_publisher_options_t **options);
+farjump_status_t farjump_publisher_config_new(farjump_publisher_config_t **config);
 
 /**
- * Frees them, and sets the variable to NULL. Does nothing if it is NULL already.
+ * Frees it, and sets the variable to NULL. Does nothing if it is NULL already.
  */
-farjump_status_t farjump_publisher_options_free(farjump_publisher_options_t **options);
+farjump_status_t farjump_publisher_config_free(farjump_publisher_config_t **config);
 
 /**
- * Sets the maximum of entries of the topic that some subscriber has not passed yet: 1 to 65,536. The first
- * publisher of a topic decides: the owner refuses a later one that requests another capacity. Default: 64.
+ * Sets the option `name` to `value`. docs/reference/options.md lists the options of publishers. The top of
+ * this header says how values are written.
+ *
+ * FARJUMP_ERROR_ARGUMENT if no option has the name, or it cannot have the value. Nothing has changed then.
  */
-farjump_status_t farjump_publisher_options_set_capacity(farjump_publisher_options_t *options,
-                                                        uint32_t entries);
+farjump_status_t farjump_publisher_config_set(farjump_publisher_config_t *config,
+                                              const char *name,
+                                              const char *value);
 
 /**
- * Sets the number of latest entries that stay for late subscribers, though all others have passed them. The
- * first publisher of a topic decides. Default: none.
+ * Gives the value of the option `name`, as farjump_publisher_config_set() takes it; otherwise it does the
+ * same as farjump_link_config_get().
  */
-farjump_status_t farjump_publisher_options_set_keep(farjump_publisher_options_t *options, uint32_t entries);
-
-/**
- * Sets the number of subscribers for which the topic waits. Until that many have come, entries leave the
- * topic only by FARJUMP_OVERFLOW_DROP_OLDEST. The first publisher of a topic decides. Default: 1.
- */
-farjump_status_t farjump_publisher_options_set_await_subscribers(farjump_publisher_options_t *options,
-                                                                 uint32_t count);
-
-/**
- * Sets the action of this publisher when the topic is full: one of FARJUMP_OVERFLOW_WAIT and its kin.
- */
-farjump_status_t farjump_publisher_options_set_overflow(farjump_publisher_options_t *options, int overflow);
+farjump_status_t farjump_publisher_config_get(farjump_publisher_config_t *config,
+                                              const char *name,
+                                              const char **value);
 
 /**
  * Opens a topic of this store to publish in it. The topic is made if it is not there. Its name has 1 to 255
- * bytes. `options` may be NULL for the defaults. farjump_publisher_close() ends it.
+ * bytes. `config` may be NULL for the defaults. farjump_publisher_close() ends it.
  *
  * FARJUMP_ERROR_ARGUMENT for an impossible name or capacity, or a capacity that is not the first
  * publisher's; FARJUMP_ERROR_TOO_MANY when the store has 1,024 topics, or the topic 1,024 publishers;
@@ -3741,7 +2677,7 @@ farjump_status_t farjump_publisher_options_set_overflow(farjump_publisher_option
  */
 farjump_status_t farjump_store_publisher(const farjump_store_t *store,
                                          const char *topic,
-                                         const farjump_publisher_options_t *options,
+                                         const farjump_publisher_config_t *config,
                                          farjump_publisher_t **publisher);
 
 /**
@@ -3749,7 +2685,7 @@ farjump_status_t farjump_store_publisher(const farjump_store_t *store,
  */
 farjump_status_t farjump_client_publisher(const farjump_client_t *client,
                                           const char *topic,
-                                          const farjump_publisher_options_t *options,
+                                          const farjump_publisher_config_t *config,
                                           farjump_publisher_t **publisher);
 
 /**
@@ -3771,7 +2707,7 @@ uint64_t farjump_publisher_number(const farjump_publisher_t *publisher);
 
 /**
  * Publishes a handle, of an object of any store. The object stays as it is: its maker evicts it. At a full
- * topic it acts as farjump_publisher_options_set_overflow() chose, and waits `timeout_ns` nanoseconds at
+ * topic it acts as the option `overflow` says, and waits `timeout_ns` nanoseconds at
  * most. `number`, unless it is NULL, becomes the entry's number in the topic. The handle is copied.
  *
  * FARJUMP_ERROR_TOPIC_FULL when the topic stays full; nothing is published then. FARJUMP_ERROR_GONE,
@@ -3836,39 +2772,43 @@ farjump_status_t farjump_client_discard_topic(const farjump_client_t *client,
                                               bool *was_there);
 
 /**
- * Makes choices, all of them the defaults. farjump_subscriber_options_free() ends them.
+ * Makes a configuration, all of its options the defaults. farjump_subscriber_config_free() ends it.
  */
-farjump_status_t farjump_subscriber_options_new(farjump_subscriber_options_t **options);
+farjump_status_t farjump_subscriber_config_new(farjump_subscriber_config_t **config);
 
 /**
- * Frees them, and sets the variable to NULL. Does nothing if it is NULL already.
+ * Frees it, and sets the variable to NULL. Does nothing if it is NULL already.
  */
-farjump_status_t farjump_subscriber_options_free(farjump_subscriber_options_t **options);
+farjump_status_t farjump_subscriber_config_free(farjump_subscriber_config_t **config);
 
 /**
- * Sets whether the subscriber begins with the next entry that is published. Default: no, it begins with the
- * oldest in the topic.
+ * Sets the option `name` to `value`. docs/reference/options.md lists the options of subscribers. The top of
+ * this header says how values are written.
+ *
+ * FARJUMP_ERROR_ARGUMENT if no option has the name, or it cannot have the value. Nothing has changed then.
  */
-farjump_status_t farjump_subscriber_options_set_from_now(farjump_subscriber_options_t *options,
-                                                         bool from_now);
+farjump_status_t farjump_subscriber_config_set(farjump_subscriber_config_t *config,
+                                               const char *name,
+                                               const char *value);
 
 /**
- * Sets the number of publishers that must have opened the topic before the stream can end. With 0, the
- * stream ends whenever no publisher is open and the subscriber has received all entries. Default: 1.
+ * Gives the value of the option `name`, as farjump_subscriber_config_set() takes it; otherwise it does the
+ * same as farjump_link_config_get().
  */
-farjump_status_t farjump_subscriber_options_set_publishers(farjump_subscriber_options_t *options,
-                                                           uint32_t count);
+farjump_status_t farjump_subscriber_config_get(farjump_subscriber_config_t *config,
+                                               const char *name,
+                                               const char **value);
 
 /**
  * Subscribes to a topic of this store. The topic is made if it is not there, and need not have publishers
- * yet. `options` may be NULL for the defaults. farjump_subscriber_close() ends it.
+ * yet. `config` may be NULL for the defaults. farjump_subscriber_close() ends it.
  *
  * FARJUMP_ERROR_ARGUMENT for an impossible name; FARJUMP_ERROR_TOO_MANY when the store has 1,024 topics, or
  * the topic 1,024 subscribers; FARJUMP_ERROR_STORE_FULL.
  */
 farjump_status_t farjump_store_subscribe(const farjump_store_t *store,
                                          const char *topic,
-                                         const farjump_subscriber_options_t *options,
+                                         const farjump_subscriber_config_t *config,
                                          farjump_subscriber_t **subscriber);
 
 /**
@@ -3876,7 +2816,7 @@ farjump_status_t farjump_store_subscribe(const farjump_store_t *store,
  */
 farjump_status_t farjump_client_subscribe(const farjump_client_t *client,
                                           const char *topic,
-                                          const farjump_subscriber_options_t *options,
+                                          const farjump_subscriber_config_t *config,
                                           farjump_subscriber_t **subscriber);
 
 /**
@@ -3908,7 +2848,7 @@ const char *farjump_subscriber_topic(const farjump_subscriber_t *subscriber);
 
 /**
  * Returns the number of entries that the topic has dropped so far because this subscriber was too slow
- * (FARJUMP_OVERFLOW_DROP_OLDEST). 0 if `subscriber` is NULL.
+ * (`drop-oldest` of the option `overflow`). 0 if `subscriber` is NULL.
  */
 uint64_t farjump_subscriber_lost(const farjump_subscriber_t *subscriber);
 
@@ -3950,110 +2890,6 @@ bool farjump_item_is_owned(const farjump_item_t *item);
  * before.
  */
 farjump_status_t farjump_item_release(farjump_item_t **item);
-
-/**
- * Makes one for the target at `address` (`unix:PATH`, `unix:@NAME`, `tcp:HOST:PORT`). Nothing is sent yet.
- * farjump_admin_free() ends it.
- *
- * FARJUMP_ERROR_CONNECT when the address is malformed.
- */
-farjump_status_t farjump_admin_new(const char *address, farjump_admin_t **admin);
-
-/**
- * Frees it, and sets the variable to NULL. Does nothing if it is NULL already.
- */
-farjump_status_t farjump_admin_free(farjump_admin_t **admin);
-
-/**
- * Sets the limit for each request, in nanoseconds. A target responds when the function that it is running
- * has returned. Default: 10 seconds. No other thread may be sending a request.
- */
-farjump_status_t farjump_admin_set_timeout(farjump_admin_t *admin, uint64_t nanoseconds);
-
-/**
- * Sets the key that the target has too, for a target at `tcp:HOST:PORT`, from a file as `farjump key` makes
- * it. The file is read now. No other thread may be sending a request.
- *
- * FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
- */
-farjump_status_t farjump_admin_set_key_file(farjump_admin_t *admin, const char *path);
-
-/**
- * Runs `callback`, with `user`, for each image in the target's store, most recently used first.
- */
-farjump_status_t farjump_admin_images(const farjump_admin_t *admin, farjump_image_fn callback, void *user);
-
-/**
- * Runs `callback`, with `user`, for each object in the target's store of objects, the most recently used
- * first: 65,536 at most.
- *
- * FARJUMP_ERROR_CONNECT also when the target has no such store.
- */
-farjump_status_t farjump_admin_objects(const farjump_admin_t *admin, farjump_object_fn callback, void *user);
-
-/**
- * Drops code from the target's store, with its statics. `dropped`, unless it is NULL, becomes the number of
- * images dropped. Calls under way are not lost: the target requests the code from a source that calls it
- * again. The target keeps its own functions. Absence of such code is no error.
- */
-farjump_status_t farjump_admin_drop(const farjump_admin_t *admin,
-                                    const farjump_code_id_t *id,
-                                    uint64_t *dropped);
-
-/**
- * Drops all code from the target's store, as farjump_admin_drop() does for one.
- */
-farjump_status_t farjump_admin_drop_all(const farjump_admin_t *admin, uint64_t *dropped);
-
-/**
- * Reads the target's statistics; see farjump_target_stats().
- */
-farjump_status_t farjump_admin_stats(const farjump_admin_t *admin,
-                                     farjump_target_stats_t *stats,
-                                     size_t size);
-
-/**
- * Sets whether processes that may connect may also have targets load libraries while they run
- * (farjump_admin_export_library(), `farjump export`). Symbols of these libraries take precedence over all
- * other exports. Default: no. A process restricted to the code that farjump_target_options_allow_code()
- * lists could run any code by this. It is the short form of adding FARJUMP_RIGHT_EXPORT to
- * farjump_target_options_set_rights().
- */
-farjump_status_t farjump_target_options_set_allow_export(farjump_target_options_t *options, bool allowed);
-
-/**
- * Offers a function as `name` from now on. It takes precedence over all earlier exports of that name
- * (interposing). Code linked before keeps its addresses, also for sources that connect later;
- * farjump_target_drop_code() has it linked again. The function must be valid until the target is closed.
- * Names that begin with `farjump_` are reserved for services.
- */
-farjump_status_t farjump_target_export_function(farjump_target_t *target,
-                                                const char *name,
-                                                farjump_function_t function);
-
-/**
- * Does the same as farjump_target_export_function(), for the address of data.
- */
-farjump_status_t farjump_target_export_data(farjump_target_t *target, const char *name, const void *data);
-
-/**
- * Does the same as farjump_target_export_function(), for every symbol that a shared library itself defines,
- * by path or soname. The library is loaded now, which runs its constructors, and stays until the process
- * ends.
- *
- * FARJUMP_ERROR_LIBRARY when it cannot be loaded; nothing has changed then.
- */
-farjump_status_t farjump_target_export_library(farjump_target_t *target, const char *path);
-
-/**
- * Has the target load the shared library at `path`, whose bytes travel. The target offers its symbols before
- * all earlier exports, as farjump_target_export_library() does. The libraries that it depends on must exist
- * at the target.
- *
- * FARJUMP_ERROR_CONNECT also when the target does not allow it (farjump_target_options_set_allow_export()),
- * or cannot load it; FARJUMP_ERROR_LIBRARY when the file cannot be read.
- */
-farjump_status_t farjump_admin_export_library(const farjump_admin_t *admin, const char *path);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -5,15 +5,17 @@ use std::time::Duration;
 
 use clap::Args;
 use farjump::build::Options;
+use farjump::config::LinkConfig;
 use farjump::inspect::inspect;
 use farjump::{Cpu, Machine, Platform, PlatformError};
 
 use crate::inspect::show;
-use crate::query_link::QueryLink;
-use farjump_benches::program::failure::Failure;
-use farjump_benches::program::link_options::{Clear, KeyFile, UcxTcp, parse_address, parse_transport};
-use farjump_benches::program::output;
-use farjump_benches::program::units::parse_duration;
+use crate::program::config_arguments::ConfigArguments;
+use crate::program::failure::Failure;
+use crate::program::link_options::{QueryOptions, parse_address};
+use crate::program::output;
+use crate::program::units::parse_duration;
+use crate::query_link;
 
 /// Make an ifunc library
 ///
@@ -48,91 +50,88 @@ A shared library among the flags that defines imports of the code does not trave
 and a target opens it only if it is allowed there (farjump serve --wanted-library).
 
 farjump_ifunc.h, and for a single Rust source the crate farjump_ifunc, need not be installed.")]
-pub(crate) struct Build {
+pub struct Build {
     /// C or C++ sources, Rust sources, crates (a folder or its Cargo.toml), bitcode, objects, archives; or one library that
     /// carries its source
     #[arg(required = true, value_name = "SRC")]
-    pub(crate) sources: Vec<PathBuf>,
+    sources: Vec<PathBuf>,
     /// The library to write
     #[arg(short, long, value_name = "LIB.so")]
-    pub(crate) output: PathBuf,
+    output: PathBuf,
     /// NAME of the routines NAME_main and so on [default: from the output's name, libNAME.so or NAME.so]
     #[arg(long)]
-    pub(crate) name: Option<String>,
+    name: Option<String>,
     /// A platform to build an image for, TRIPLE or TRIPLE:LEVEL (x86_64-unknown-linux-gnu has the levels v2, v3,
     /// v4); may be repeated [default: this machine, any CPU]
     #[arg(long = "target", value_name = "TRIPLE[:LEVEL]")]
-    pub(crate) targets: Vec<Platform>,
+    targets: Vec<Platform>,
     /// Build one more image, for exactly the CPU of this target: unix:PATH, unix:@NAME or tcp:HOST:PORT. Without
     /// --target the other images are for any CPU of its machine
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
-    pub(crate) for_peer: Option<String>,
-    #[command(flatten)]
-    pub(crate) peer: PeerOptions,
+    for_peer: Option<String>,
     /// The C compiler, with arguments if it needs some ('zig cc') [default: cc]
     #[arg(long, env = "FARJUMP_CC", hide_env = true)]
-    pub(crate) cc: Option<String>,
+    cc: Option<String>,
     /// The C compiler for another machine; may be repeated [default: --cc if it is clang or zig, or the first of the
     /// machine's own gcc, clang, zig cc that compiles a line]
     #[arg(long = "target-cc", value_name = "TRIPLE=CC", value_parser = target_cc)]
-    pub(crate) target_ccs: Vec<(Machine, String)>,
+    target_ccs: Vec<(Machine, String)>,
     /// The linker that makes images, GNU ld or lld, or `own` for farjump's own [default: the first one of ld.bfd,
     /// ld, ld.lld, own that links a line]
     #[arg(long, value_name = "LD", env = "FARJUMP_LD", hide_env = true)]
-    pub(crate) linker: Option<PathBuf>,
+    linker: Option<PathBuf>,
     /// A flag for the compiler; may be repeated. The step that links the library gets those for linking: -l, -L, -Wl,
     /// and files
     #[arg(long = "cflag", value_name = "FLAG", allow_hyphen_values = true)]
-    pub(crate) cflags: Vec<String>,
+    cflags: Vec<String>,
     /// Also put bitcode into the library, for the machine of each --target. A target without a matching image compiles
     /// it for its own CPU. Sources: C and C++ by clang or zig, single Rust files, and bitcode files
     #[arg(long)]
-    pub(crate) bitcode: bool,
+    bitcode: bool,
     /// Put the sources into the library, with the local headers that they include: C, C++ and single Rust files.
     /// Such a library can be SRC of a later build
     #[arg(long)]
-    pub(crate) carry_source: bool,
+    carry_source: bool,
     /// Add debugging information for `farjump inspect --symbols`; the image stays the same
     #[arg(short = 'g', long)]
-    pub(crate) debug: bool,
+    debug: bool,
     /// Show the result as JSON
     #[arg(long)]
-    pub(crate) json: bool,
+    json: bool,
+    #[command(flatten, next_help_heading = "Connection to the target of --for-peer")]
+    peer: PeerOptions,
 }
 
 // The connection to the target that states its CPU.
 #[allow(missing_docs, reason = "clap shows a documentation comment as the help of the command")]
 #[derive(Args, Debug)]
-pub(crate) struct PeerOptions {
-    /// With --for-peer, connect to the target by this transport [default: the best that both have]
-    #[arg(long, value_name = "NAME", requires = "for_peer", value_parser = parse_transport)]
-    pub(crate) transport: Option<String>,
-    /// With --for-peer, time limit for connecting, such as 500ms or 2s
+struct PeerOptions {
+    #[command(flatten)]
+    link: ConfigArguments<LinkConfig, QueryOptions>,
+    /// Time limit for connecting, such as 500ms or 2s
     #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
-    pub(crate) timeout: Duration,
-    #[command(flatten)]
-    pub(crate) key: KeyFile,
-    #[command(flatten)]
-    pub(crate) clear: Clear,
-    #[command(flatten)]
-    pub(crate) ucx: UcxTcp,
+    timeout: Duration,
 }
 
 impl PeerOptions {
     /// Connects to the target at `address`, and returns the CPU that it claims.
     fn cpu_of(&self, address: &str) -> Result<Cpu, Failure> {
-        let PeerOptions { transport, timeout, key, clear, ucx } = self;
-        let (transport, timeout) = (transport.as_deref(), *timeout);
-        let query = QueryLink { program: "farjump build", transport, timeout, key, clear, ucx };
-        Ok(query.connect(address)?.peer_cpu())
+        let link = query_link::connect(self.link.resolve()?, "farjump build", self.timeout, address)?;
+        Ok(link.peer_cpu())
     }
 }
 
 /// Builds a library and shows its contents.
-pub(crate) fn run(arguments: Build) -> Result<(), Failure> {
-    let cpu = match &arguments.for_peer {
-        Some(address) => Some(arguments.peer.cpu_of(address)?),
-        None => None,
+///
+/// # Errors
+/// The command line makes no sense, the target of `--for-peer` cannot be reached, or the library cannot be built.
+pub fn run(arguments: Build) -> Result<(), Failure> {
+    let cpu = match (&arguments.for_peer, arguments.peer.link.first()) {
+        (Some(address), _) => Some(arguments.peer.cpu_of(address)?),
+        (None, Some(option)) => {
+            return Err(Failure::usage(format!("{option} has no effect without --for-peer: leave it out")));
+        }
+        (None, None) => None,
     };
     let json = arguments.json;
     let options = Options {

@@ -10,7 +10,7 @@ use farjump_control::first_names;
 use serde_json::json;
 
 use crate::report::{self, AdminOptions};
-use farjump_benches::program::failure::Failure;
+use farjump_cli::program::failure::Failure;
 
 /// Most characters of a name that are printed.
 const SHOWN: usize = 255;
@@ -21,7 +21,7 @@ const SHOWN: usize = 255;
 /// them. Code linked before keeps its addresses.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-The target has to allow it (serve --allow-export, or export in serve --allow). The library's bytes travel: its file need
+The target has to allow it (serve --allow-export, or export in serve --rights). The library's bytes travel: its file need
 not be at the target, but the libraries that it depends on must be. The target loads it at once, which runs its
 constructors. The library stays as long as the target.
 

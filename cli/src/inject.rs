@@ -8,24 +8,20 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-#[cfg(feature = "build")]
-use farjump::PeerCompiler;
+use farjump::config::LinkConfig;
 use farjump::error::{ConnectError, ConnectionError, ControlOperation, ControlSystemError, HandshakeError};
-use farjump::{CallError, CodeId, Error, Library, Link, LinkBuilder, LinkStats, Mode, PeerIdentity};
+use farjump::{CallError, CodeId, Error, Library, Link, LinkStats, Mode, PeerIdentity};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use crate::reply_format::Format;
 use crate::transports::link_path::{self, LinkReport};
-use farjump_benches::program::failure::{Exit, Failure};
-use farjump_benches::program::link_options::{
-    Clear, KeyFile, PeerTimeout, RdmaDevice, UcxTcp, parse_address, parse_transport,
-};
-use farjump_benches::program::output;
-use farjump_benches::program::routines;
-use farjump_benches::program::units::{
-    counted, median, microseconds, parse_duration, show_count, show_duration,
-};
+use farjump_cli::program::config_arguments::{ConfigArguments, Resolved};
+use farjump_cli::program::failure::{Exit, Failure};
+use farjump_cli::program::link_options::parse_address;
+use farjump_cli::program::output;
+use farjump_cli::program::routines;
+use farjump_cli::program::units::{counted, median, microseconds, parse_duration, show_count, show_duration};
 
 /// Longest delay of the target's report of its linking after the reply.
 const REPORT_DELAY: Duration = Duration::from_millis(20);
@@ -47,10 +43,10 @@ tcp, whether frames were sealed and by which cipher; -v also shows the output of
 Examples:
   farjump inject libgrep.so --to unix:store.sock --args panic --format u64
   farjump inject libsum.so --to unix:store.sock --args-file row.bin --repeat 1000 --json
-  farjump inject libsum.so --to tcp:node7:7471 --key farm.key
+  farjump inject libsum.so --to tcp:node7:7471 --key-file farm.key
   farjump inject libsum.so --to unix:store.sock --repeat 100000 --compile-for-peer --cc clang
-  farjump inject libsum.so --to tcp:node7:7471 --key farm.key --transport verbs-write --device mlx5_0:1
-  farjump inject libsum.so --to tcp:node7:7471 --key farm.key --wait 2m   # node7 boots
+  farjump inject libsum.so --to tcp:node7:7471 --key-file farm.key --transport verbs-write --device mlx5_0:1
+  farjump inject libsum.so --to tcp:node7:7471 --key-file farm.key --wait 2m   # node7 boots
   echo -n you | farjump inject libhello.so --to unix:store.sock --args-file - --format u64")]
 pub(crate) struct Inject {
     /// The library. It is only read, unless it has payload routines of its own, which then run in this
@@ -60,12 +56,6 @@ pub(crate) struct Inject {
     /// The target: unix:PATH, unix:@NAME or tcp:HOST:PORT
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     pub(crate) to: String,
-    #[command(flatten)]
-    pub(crate) key: KeyFile,
-    #[command(flatten)]
-    pub(crate) peer_timeout: PeerTimeout,
-    #[command(flatten)]
-    pub(crate) clear: Clear,
     /// The source_args of the library's payload routines [default: no bytes]
     #[arg(long, value_name = "STR", conflicts_with = "args_file", allow_hyphen_values = true)]
     pub(crate) args: Option<OsString>,
@@ -77,40 +67,19 @@ pub(crate) struct Inject {
     /// hex]
     #[arg(long, value_name = "FORMAT", hide_possible_values = true)]
     pub(crate) format: Option<Format>,
-    /// How code reaches the target: `cached` sends it with the first call, `always` with each; in mode
-    /// `local` the target has the library itself; `in-place` sends it with each call and runs it inside the
-    /// mailbox
-    #[arg(long, value_name = "MODE", default_value_t = Mode::Cached)]
-    pub(crate) mode: Mode,
-    /// Compile the function for exactly the target's CPU, in the background, if the library carries its source (farjump
-    /// build --carry-source). Calls run the library's image until the target has the compiled one. The source's flags
-    /// can make the compiler run programs: only for libraries whose author you trust
-    #[cfg(feature = "build")]
-    #[arg(long)]
-    pub(crate) compile_for_peer: bool,
-    /// With --compile-for-peer, the C compiler, with arguments if it needs some [default: cc, and for another machine its
-    /// own gcc or clang]
-    #[cfg(feature = "build")]
-    #[arg(long, value_name = "CC", env = "FARJUMP_CC", hide_env = true)]
-    pub(crate) cc: Option<String>,
     /// Number of calls, one after the other
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(crate) repeat: u32,
     /// Time to wait for a target to listen, such as 10s, even while its machine does not respond or the name of its
-    /// host is unknown. An attempt to connect takes no longer than --timeout or the rest of this time [default: fail at
+    /// host is unknown. An attempt to connect takes no longer than its limit or the rest of this time [default: fail at
     /// once]
     #[arg(long, value_name = "T", value_parser = parse_duration)]
     pub(crate) wait: Option<Duration>,
     /// Time limit for connecting and for each call, such as 500ms or 2s
     #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
-    /// The transport; `ucx` for the better of ucx-put and ucx-am [default: shm, or the target's choice]
-    #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true, value_parser = parse_transport)]
-    pub(crate) transport: Option<String>,
     #[command(flatten)]
-    pub(crate) device: RdmaDevice,
-    #[command(flatten)]
-    pub(crate) ucx: UcxTcp,
+    pub(crate) link: ConfigArguments<LinkConfig>,
     /// Also show the path to the target: transport, encryption, and the reasons against other paths
     #[arg(short, long, conflicts_with = "json")]
     pub(crate) verbose: bool,
@@ -120,10 +89,11 @@ pub(crate) struct Inject {
 }
 
 pub(crate) fn run(arguments: &Inject) -> Result<(), Failure> {
+    let options = link_options(arguments)?;
     // SAFETY: the user names the library (`arguments.library`), and trusts its routines to run here.
     let library = unsafe { routines::open(&arguments.library) }?;
     let args = source_args(arguments)?;
-    let link = connect(arguments)?;
+    let link = connect(arguments, &options)?;
     if arguments.verbose {
         output::note(link_path::as_text(&LinkReport::of(&link)).trim_end());
     }
@@ -150,7 +120,7 @@ pub(crate) fn run(arguments: &Inject) -> Result<(), Failure> {
     let (shown, rest) = format.show(&reply);
     output::print(shown)?;
     let figures = Figures {
-        mode: arguments.mode,
+        mode: options.config.mode,
         path: link.path().summary(),
         transport: link.transport(),
         rule: link.arrival_rule().describe(),
@@ -162,7 +132,7 @@ pub(crate) fn run(arguments: &Inject) -> Result<(), Failure> {
         link: link.link_time(&library, REPORT_DELAY).unwrap_or_default(),
         later_calls: later_calls.len(),
         later_call: median(later_calls),
-        compiled: compiled_image(arguments, &link, &library),
+        compiled: compiled_image(&options.config, &link, &library),
     };
     if arguments.json {
         output::note(figures.to_json());
@@ -181,23 +151,25 @@ pub(crate) fn run(arguments: &Inject) -> Result<(), Failure> {
 }
 
 /// Connects to the target. With `--wait`, waits until one listens.
-fn connect(arguments: &Inject) -> Result<Link, Failure> {
-    let Some(wait) = arguments.wait else { return Ok(builder(arguments)?.connect()?) };
+fn connect(arguments: &Inject, options: &Resolved<LinkConfig>) -> Result<Link, Failure> {
+    let builder = || Link::builder(&arguments.to).config(options.config.clone());
+    let at_once = || builder().connect().map_err(|error| options.failure(error));
+    let Some(wait) = arguments.wait else { return at_once() };
     let begun = Instant::now();
     let mut pause = FIRST_PAUSE;
     loop {
-        let limit = wait.saturating_sub(begun.elapsed()).min(arguments.timeout);
-        let error = match builder(arguments)?.connect_timeout(limit).connect() {
+        let limit = wait.saturating_sub(begun.elapsed()).min(options.config.connect_timeout);
+        let error = match builder().connect_timeout(limit).connect() {
             Ok(link) => return Ok(link),
             Err(error) => error,
         };
         if let Error::Connect(ConnectError::Handshake(HandshakeError::TimedOut { .. })) = error
-            && limit < arguments.timeout
+            && limit < options.config.connect_timeout
         {
             // A target listens, but the wait left too little time to connect.
-            return Ok(builder(arguments)?.connect()?);
+            return at_once();
         }
-        let (may_come, failure) = (is_unreachable(&error), Failure::from(error));
+        let (may_come, failure) = (is_unreachable(&error), options.failure(error));
         if !(may_come || failure.exit() == Exit::NoTarget) || wait.saturating_sub(begun.elapsed()) <= pause {
             return Err(failure);
         }
@@ -224,48 +196,22 @@ fn is_unreachable(error: &Error) -> bool {
     }
 }
 
-/// Returns the link's settings.
-fn builder(arguments: &Inject) -> Result<LinkBuilder, Failure> {
-    let mut builder = Link::builder(&arguments.to)
-        .mode(arguments.mode)
-        .ucx_tcp(arguments.ucx.tcp)
-        .clear(arguments.clear.clear)
-        .connect_timeout(arguments.timeout)
-        .send_timeout(arguments.timeout);
-    if let Some(transport) = &arguments.transport {
-        builder = builder.transport(transport);
-    }
-    if let Some(key) = arguments.key.read([arguments.to.as_str()])? {
-        builder = builder.key(key);
-    }
-    if let Some(time) = arguments.peer_timeout.time {
-        builder = builder.peer_timeout(time);
-    }
-    #[cfg(feature = "build")]
-    if arguments.compile_for_peer {
-        builder = builder.compile_for_peer(compiler(arguments));
-    }
-    Ok(builder)
+/// Returns the options of the link.
+fn link_options(arguments: &Inject) -> Result<Resolved<LinkConfig>, Failure> {
+    let mut options = arguments.link.resolve()?;
+    (options.config.connect_timeout, options.config.send_timeout) = (arguments.timeout, arguments.timeout);
+    Ok(options)
 }
 
-/// Returns the compiler that the arguments choose.
+/// Returns the state of the image for the target's CPU, if the options want such an image.
 #[cfg(feature = "build")]
-fn compiler(arguments: &Inject) -> PeerCompiler {
-    match &arguments.cc {
-        Some(cc) => PeerCompiler::new().cc(cc),
-        None => PeerCompiler::new(),
-    }
-}
-
-/// Returns the state of the image for the target's CPU, if the arguments want such an image.
-#[cfg(feature = "build")]
-fn compiled_image(arguments: &Inject, link: &Link, library: &Library) -> Option<Compiled> {
+fn compiled_image(options: &LinkConfig, link: &Link, library: &Library) -> Option<Compiled> {
     use farjump::CompiledImage::{InUse, Kept, NotRequested};
-    arguments.compile_for_peer.then(|| match link.compiled_image(library) {
+    options.compile_for_peer.then(|| match link.compiled_image(library) {
         InUse(id) => Compiled { state: "in use", id: Some(id), reason: None },
         Kept(cause) => Compiled { state: "kept", id: None, reason: Some(cause.to_string()) },
         NotRequested => {
-            let reason = format!("calls in mode {} send the library's image", arguments.mode);
+            let reason = format!("calls in mode {} send the library's image", options.mode);
             Compiled { state: "kept", id: None, reason: Some(reason) }
         }
         _ => {
@@ -277,7 +223,7 @@ fn compiled_image(arguments: &Inject, link: &Link, library: &Library) -> Option<
 
 /// Returns nothing: this program has no builder.
 #[cfg(not(feature = "build"))]
-fn compiled_image(_: &Inject, _: &Link, _: &Library) -> Option<Compiled> {
+fn compiled_image(_: &LinkConfig, _: &Link, _: &Library) -> Option<Compiled> {
     None
 }
 
@@ -322,7 +268,7 @@ struct Figures {
     link: Option<Duration>,
     later_calls: usize,
     later_call: Option<Duration>,
-    /// `None` if the arguments want no such image.
+    /// `None` if the options want no such image.
     compiled: Option<Compiled>,
 }
 

@@ -6,8 +6,8 @@ use clap::Args;
 use farjump::inspect::{Report, inspect, symbols};
 use serde_json::{Value, json};
 
-use farjump_benches::program::failure::Failure;
-use farjump_benches::program::output;
+use crate::program::failure::Failure;
+use crate::program::output;
 
 /// Show the contents of an ifunc library
 ///
@@ -20,26 +20,29 @@ Examples:
   farjump inspect libsum.so
   farjump inspect libsum.so --symbols sum.elf
 
-A target in debug mode (farjump serve --debug --symbols LIB.so) reports its code to gdb. For another target, which runs as
+A target in debug mode (farjump serve --debug --debug-symbols LIB.so) reports its code to gdb. For another target, which runs as
 process N, type `gdb -p N`, then `add-symbol-file sum.elf -o PLACE`. PLACE is the address at which the target placed the
 image: the first word of its line in /tmp/perf-N.map (farjump serve --perf-map), at the end of a crash report, or in the
 target's log with FARJUMP_LOG=debug. gdb knows lines and variables if the library was built with -g. Breakpoints there need
 `hbreak`.")]
-pub(crate) struct Inspect {
+pub struct Inspect {
     /// The library
     #[arg(value_name = "LIB.so")]
-    pub(crate) library: PathBuf,
+    library: PathBuf,
     /// Write the image as an ELF file with symbols, for gdb's add-symbol-file. If OUT.elf is a folder, write each image
     /// into it as NAME.TARGET.elf
     #[arg(long, value_name = "OUT.elf")]
-    pub(crate) symbols: Option<PathBuf>,
+    symbols: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
-    pub(crate) json: bool,
+    json: bool,
 }
 
 /// Shows the contents of a library, or writes its symbols.
-pub(crate) fn run(arguments: &Inspect) -> Result<(), Failure> {
+///
+/// # Errors
+/// The file is no ifunc library, or the output cannot be written.
+pub fn run(arguments: &Inspect) -> Result<(), Failure> {
     match &arguments.symbols {
         Some(output) => write_symbols(&arguments.library, output, arguments.json),
         None => show(&inspect(&arguments.library)?, arguments.json),

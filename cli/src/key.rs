@@ -7,8 +7,8 @@ use serde_json::json;
 
 use farjump::{Error, Grant, Key as Secret, Keys};
 
-use farjump_benches::program::failure::Failure;
-use farjump_benches::program::output;
+use farjump_cli::program::failure::Failure;
+use farjump_cli::program::output;
 
 /// Make a key for connecting over TCP
 ///
@@ -22,7 +22,7 @@ The file has mode 0600. farjump refuses a key file that other users may read or 
 does not overwrite an existing file. Without FILE the key goes to standard output.
 
 A target may have up to 64 keys, one for each of its sources: --name adds one to FILE. Each key is a line: its digits, its
-name, and allow= if its rights differ from those of `serve --allow`. This is a list in their place (allow=observe,call), or
+name, and allow= if its rights differ from those of `serve --rights`. This is a list in their place (allow=observe,call), or
 changes to them (allow=+drop,-call). Lines that begin with # are comments. A source has only the line of its own key, in a
 file of its own. A running target rereads its file. If you remove a line, the links by that key end within about a second.
 If you change a key's rights, its links end, and new ones have the new rights.
@@ -31,16 +31,16 @@ Examples:
   farjump key farm.key && scp -p farm.key node7:
   farjump key farm.key --name node7 --allow observe,call   # one more, for node7
   grep ' node7' farm.key | ssh node7 'umask 077; cat > farm.key'   # its line, and no other, for node7
-  farjump serve --listen tcp:0.0.0.0:7471 --key farm.key   # on node7
-  farjump inject libsum.so --to tcp:node7:7471 --key farm.key")]
+  farjump serve --listen tcp:0.0.0.0:7471 --key-file farm.key   # on node7
+  farjump inject libsum.so --to tcp:node7:7471 --key-file farm.key")]
 pub(crate) struct Key {
     /// The file to write
     pub(crate) file: Option<PathBuf>,
     /// Add a key to FILE, or make FILE, under this name: the target's log and `farjump stats` show it
     #[arg(long, value_name = "NAME", requires = "file")]
     pub(crate) name: Option<String>,
-    /// The rights of this key at targets with FILE, as for serve --allow: a list, or changes of the rights that serve
-    /// --allow gives (+drop,-call) [default: those of serve --allow]
+    /// The rights of this key at targets with FILE, as for serve --rights: a list, or changes of the rights that serve
+    /// --rights gives (+drop,-call) [default: those of serve --rights]
     #[arg(long = "allow", value_name = "RIGHT,…", requires = "name", allow_hyphen_values = true)]
     pub(crate) rights: Option<Grant>,
     /// Print JSON: the file and the name, or without FILE the key
@@ -70,7 +70,7 @@ pub(crate) fn run(arguments: &Key) -> Result<(), Failure> {
             }
             let file = file.display();
             output::note(format_args!(
-                "wrote {file}: copy it to the other machine in secret (scp -p), and give it to both processes with --key"
+                "wrote {file}: copy it to the other machine in secret (scp -p), and give it to both processes with --key-file"
             ));
             Ok(())
         }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use farjump_benches::program::output;
-use farjump_benches::program::units::{show_count, show_duration};
+use farjump_cli::program::output;
+use farjump_cli::program::units::{show_count, show_duration};
 
 /// Time after which a command counts as long. Shorter ones show nothing.
 const LONG: Duration = Duration::from_secs(1);

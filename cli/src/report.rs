@@ -3,15 +3,17 @@
 use std::time::Duration;
 
 use clap::Args;
-use farjump::Cpu;
 use farjump::admin::Admin;
+use farjump::config::LinkConfig;
 use farjump::core::cpu::Forms;
+use farjump::{Cpu, Error, Key};
 use serde_json::{Value, json};
 
-use farjump_benches::program::failure::Failure;
-use farjump_benches::program::link_options::{KeyFile, parse_address};
-use farjump_benches::program::output;
-use farjump_benches::program::units::parse_duration;
+use farjump_cli::program::config_arguments::ConfigArguments;
+use farjump_cli::program::failure::Failure;
+use farjump_cli::program::link_options::{KeyOption, parse_address};
+use farjump_cli::program::output;
+use farjump_cli::program::units::parse_duration;
 
 /// The target of admin requests, and the form of its report.
 #[derive(Args, Debug)]
@@ -20,7 +22,7 @@ pub(crate) struct AdminOptions {
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     pub(crate) to: String,
     #[command(flatten)]
-    key: KeyFile,
+    link: ConfigArguments<LinkConfig, KeyOption>,
     /// Time limit for each request, such as 500ms or 2s
     #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
     timeout: Duration,
@@ -33,10 +35,13 @@ impl AdminOptions {
     /// Returns the admin interface of the target.
     pub(crate) fn admin(&self) -> Result<Admin, Failure> {
         let admin = Admin::new(&self.to)?.timeout(self.timeout);
-        Ok(match self.key.read([&*self.to])? {
-            Some(key) => admin.key(key),
-            None => admin,
-        })
+        let options = self.link.resolve()?;
+        match &options.config.key_file {
+            Some(file) if self.to.starts_with("tcp:") => {
+                Ok(admin.key(Key::read(file).map_err(|error| options.failure(Error::from(error)))?))
+            }
+            _ => Ok(admin),
+        }
     }
 }
 

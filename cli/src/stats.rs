@@ -8,9 +8,9 @@ use serde_json::{Map, Value, json};
 
 use crate::objects::listing;
 use crate::report::{self, AdminOptions};
-use farjump_benches::program::failure::Failure;
-use farjump_benches::program::output;
-use farjump_benches::program::units::{counted, microseconds, show_count, show_duration};
+use farjump_cli::program::failure::Failure;
+use farjump_cli::program::output;
+use farjump_cli::program::units::{counted, microseconds, show_count, show_duration};
 
 /// Show a target's statistics and its sources
 ///
@@ -29,7 +29,7 @@ Examples:
   watch farjump stats --to unix:store.sock
   farjump stats --to unix:store.sock --json | jq .calls
 
-docs/guide/operations.md lists the output of --json.")]
+docs/reference/json.md lists the output of --json.")]
 pub(crate) struct Stats {
     #[command(flatten)]
     admin: AdminOptions,

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use crate::objects::listing;
 use crate::report::{self, AdminOptions};
-use farjump_benches::program::failure::Failure;
-use farjump_benches::program::output;
-use farjump_benches::program::units::{counted, microseconds, show_ago, show_count, show_duration};
+use farjump_cli::program::failure::Failure;
+use farjump_cli::program::output;
+use farjump_cli::program::units::{counted, microseconds, show_ago, show_count, show_duration};
 
 /// Show the code and the objects of a target, or drop code
 ///
@@ -23,7 +23,7 @@ type; its claims, which are the readers that use it now; its counted references,
 lease; and its state: `present`, `reserved` (it has no contents yet), `unfinished` (they are being written), `spilled` (it
 lies in a file) or `evicted` (it is gone, and its last readers still use it).
 
-Dropping requires a right (serve --allow). Dropped code loses its statics. No call is lost: a source that calls the code
+Dropping requires a right (serve --rights). Dropped code loses its statics. No call is lost: a source that calls the code
 again sends it again. Functions of the target itself (serve --local) stay.
 
 The target responds when the function that it is running has returned.
@@ -35,7 +35,7 @@ Examples:
   farjump store --to unix:store.sock --json | jq '.images[] | select(.calls == 0) | .id'
   farjump store --to unix:store.sock --json | jq .objects.used_bytes
 
-docs/guide/operations.md lists the output of --json.")]
+docs/reference/json.md lists the output of --json.")]
 pub(crate) struct Store {
     #[command(flatten)]
     admin: AdminOptions,

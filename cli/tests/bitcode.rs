@@ -96,7 +96,7 @@ fn a_target_that_prefers_bitcode_compiles_it_and_keeps_its_statics() {
     for llvm in llvms {
         let modes = "cached,always,local,in-place";
         let serving =
-            bench.serve(&["--bitcode=prefer", "--llvm", &llvm, "--local", "libsquares.so", "--mode", modes]);
+            bench.serve(&["--bitcode=prefer", "--llvm", &llvm, "--local", "libsquares.so", "--modes", modes]);
         let first = bench.inject(&squares, &["--args", "ab", "--format", "u64", "--json"]).worked();
         assert_eq!(first.text().trim(), (97 * 97 + 98 * 98).to_string(), "{llvm}");
         let squared = stored(&bench, "squares", &bench.address());

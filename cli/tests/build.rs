@@ -182,7 +182,7 @@ fn inspect_json_has_the_images_machine_id_sizes_and_imports() {
     assert_eq!(imports, ["bias", "farjump_reply"]);
 }
 
-/// The loader's tests have all refusals (`loader/tests/builder/refusals.rs`).
+/// The builder's tests have all refusals (`loader/builder/tests/build/refusals.rs`).
 #[test]
 fn a_failed_build_names_cause_and_option_and_writes_nothing() {
     let bench = Workbench::new();

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
 
-use farjump_namespaces::{Namespace, Namespaces};
+use farjump_fixtures::namespaces::{Namespace, Namespaces};
 use farjump_tools::all_work;
 use serde_json::Value;
 
@@ -89,7 +89,9 @@ fn a_card_runs_native_code_and_bitcode_over_sealed_tcp() {
     let listen = format!("tcp:{}:0", CARD.address());
     let mut words: Vec<OsString> = card.runner.clone().into_iter().collect();
     words.push(card.farjump.clone().into());
-    words.extend(["serve", "--listen", &listen, "--key", "card.key", "--data", "table"].map(OsString::from));
+    words.extend(
+        ["serve", "--listen", &listen, "--key-file", "card.key", "--data", "table"].map(OsString::from),
+    );
     words.extend(["--handshake-timeout", "60s"].map(OsString::from));
     let takes_bitcode = !crate::bitcode::llvms().is_empty();
     if takes_bitcode {
@@ -104,7 +106,7 @@ fn a_card_runs_native_code_and_bitcode_over_sealed_tcp() {
             [env!("CARGO_BIN_EXE_farjump")].iter().chain(words).map(OsString::from).collect();
         finish(&mut at(HOST, &namespaces, &bench, &own)).worked()
     };
-    let to = ["--to", &address, "--key", "card.key"];
+    let to = ["--to", &address, "--key-file", "card.key"];
     let path = farjump(&[&["transports", "--json"], &to[..]].concat()).json();
     assert_eq!(path["transport"], "tcp", "{path}");
     let inject = |library: &str| {

@@ -32,7 +32,7 @@ fn fall(bench: &Workbench, body: &str) -> PathBuf {
 
 /// Injects it into a target with libc to link against, and returns the target's output.
 fn ended(bench: &Workbench, library: &Path) -> Done {
-    let serving = bench.serve(&["--allow-process-symbols"]);
+    let serving = bench.serve(&["--process-symbols"]);
     let injected = bench.inject(library, &["--args", "x"]);
     assert_ne!(injected.code, 0, "it crashed");
     serving.finish()
@@ -101,7 +101,7 @@ fn a_crash_of_code_that_runs_in_the_mailbox_names_it_too() {
             farjump_reply(payload, size);
         }",
     );
-    let serving = bench.serve(&["--mode", "in-place", "--mailbox", "128K"]);
+    let serving = bench.serve(&["--modes", "in-place", "--mailbox-size", "128K"]);
     bench.inject(&library, &["--mode", "in-place", "--args", "all is well", "--repeat", "3000"]).worked();
     assert_ne!(bench.inject(&library, &["--mode", "in-place", "--args", "x"]).code, 0, "it crashed");
     let done = serving.finish();
@@ -185,7 +185,7 @@ fn signals_that_are_not_the_codes_fault_are_not_blamed_on_it() {
         assert_eq!(done.code, 128 + signal.as_raw(), "{}", done.err);
         assert!(!done.err.contains("ifunc"), "{}", done.err);
 
-        let serving = bench.serve(&["--allow-process-symbols"]);
+        let serving = bench.serve(&["--process-symbols"]);
         let more = ["--args", "x", "--timeout", "50s"];
         let injecting = Process::start(&mut bench.injecting(&library, &bench.address(), &more));
         assert_eq!(serving.line(), "in");

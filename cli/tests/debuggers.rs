@@ -131,7 +131,7 @@ fn gdb_knows_code_linked_with(linker: &[&str]) {
     let wrote = bench.run(["inspect", "liblinger.so", "--symbols", "linger.elf"]).worked();
     assert!(wrote.text().contains("add-symbol-file linger.elf -o"), "{}", wrote.text());
 
-    let serving = bench.serve(&["--perf-map", "--allow-process-symbols"]);
+    let serving = bench.serve(&["--perf-map", "--process-symbols"]);
     let map = PerfMap::of(&serving);
     let more = ["--args", "xy", "--timeout", "50s"];
     let injecting = Process::start(&mut bench.injecting("liblinger.so".as_ref(), &bench.address(), &more));
@@ -261,7 +261,7 @@ fn gdb_attached_later_knows_stored_code() {
         format!("#include <farjump_ifunc.h>\n{LINGER}").replace("while (!released)", "if (released)"),
     );
     bench.run(["build", "-g", "linger.c", "-o", "liblinger.so"]).worked();
-    let serving = bench.serve(&["--allow-process-symbols", "--debug", "--symbols", "liblinger.so"]);
+    let serving = bench.serve(&["--process-symbols", "--debug", "--debug-symbols", "liblinger.so"]);
     let inject = || {
         let more = ["--args", "xy", "--timeout", "50s"];
         Process::start(&mut bench.injecting("liblinger.so".as_ref(), &bench.address(), &more))
@@ -293,8 +293,7 @@ fn gdb_knows_code_without_its_library_by_its_main_function() {
     let bench = Workbench::new();
     let library = bench.library("linger", &LINGER.replace("while (!released)", "if (released)"));
     // For programs that have no option of their own.
-    let (serving, address) =
-        start_target(bench.serving(&["--allow-process-symbols"]).env("FARJUMP_DEBUG", "1"));
+    let (serving, address) = start_target(bench.serving(&["--process-symbols"]).env("FARJUMP_DEBUG", "1"));
     let orders = ["set breakpoint pending on", "break linger_main", "continue", "backtrace 1", "detach"];
     let Some(gdb) = gdb(&bench, &serving, &orders.map(str::to_owned)) else { return };
     line_with(&gdb, "Breakpoint 1 (linger_main) pending.");
@@ -310,10 +309,10 @@ fn debugger_symbols_require_the_debug_option_and_a_file_with_symbols() {
     let bench = Workbench::new();
     let plain = bench.plain_library("plain", "int one(void) { return 1; }");
     let serve = |more: &[&str]| finish(&mut bench.serving(more));
-    serve(&["--symbols", "libplain.so"]).fails(2, &["--debug"]);
-    serve(&["--debug", "--symbols", "libnone.so"]).fails(1, &["there is no file `./libnone.so`"]);
+    serve(&["--debug-symbols", "libplain.so"]).fails(2, &["--debug"]);
+    serve(&["--debug", "--debug-symbols", "libnone.so"]).fails(1, &["there is no file `./libnone.so`"]);
     let text = format!("`{}` keeps no symbols", plain.display());
-    serve(&["--debug", "--symbols", &plain.display().to_string()]).fails(1, &[&text]);
+    serve(&["--debug", "--debug-symbols", &plain.display().to_string()]).fails(1, &[&text]);
 }
 
 #[test]

@@ -8,10 +8,10 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::inject::crc32;
-use crate::terminal::Terminal;
 use crate::workbench::{
     Process, Workbench, children_of, documented, finish, keys, kill, process_fields, quoted, runs, wait_for,
 };
+use farjump_fixtures::terminal::Terminal;
 
 fn demo_json(bench: &Workbench, args: &[&str]) -> Value {
     bench.json([&["demo", "--json"], args].concat())
@@ -25,12 +25,12 @@ fn the_default_file_is_the_program_and_every_result_is_right() {
     assert_eq!(report["transport"], "shm");
     assert_eq!(report["file"], program);
     assert_eq!(report["file_bytes"], fs::metadata(program).expect("it is there").len());
-    assert_eq!(keys(&report), documented("guide/operations.md", "`farjump demo --json` prints"));
+    assert_eq!(keys(&report), documented("reference/json.md", "`farjump demo --json` prints"));
     let functions = report["functions"].as_array().expect("a list");
     let names: Vec<_> = functions.iter().map(|function| function["name"].as_str()).collect();
     assert_eq!(names, [Some("histogram"), Some("grep"), Some("crc32")]);
     for function in functions {
-        assert_eq!(keys(function), documented("guide/operations.md", "Each of `functions` has"));
+        assert_eq!(keys(function), documented("reference/json.md", "Each of `functions` has"));
         assert_eq!(function["answer"], function["expected"]);
         assert!(function["code_bytes"].as_u64() > Some(0), "{function}");
         for time in ["first_call_us", "link_us", "later_call_us", "fetch_instead_us", "compute_instead_us"] {

@@ -283,10 +283,7 @@ fn doctor_lists_and_removes_ucx_leftovers_of_killed_processes_alone() {
         let address = format!("unix:{}", bench.path(name).display());
         let common = ["--transport", "ucx-put"];
         let mut serve = inside(farjump);
-        serve
-            .args(["serve", "--listen", &address, "--allow-process-symbols"])
-            .args(common)
-            .env(kept.0, kept.1);
+        serve.args(["serve", "--listen", &address, "--process-symbols"]).args(common).env(kept.0, kept.1);
         let target = start_target(&mut serve).0;
         let mut inject = inside(farjump);
         inject.arg("inject").arg(&library).args(["--to", &address, "--timeout", "200s"]).args(common);

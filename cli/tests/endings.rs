@@ -24,7 +24,7 @@ fn leave(bench: &Workbench, body: &str) -> PathBuf {
 /// Injects it into a target with libc to link against, and returns the target's output.
 fn ended(bench: &Workbench, body: &str) -> Done {
     let library = leave(bench, body);
-    let serving = bench.serve(&["--allow-process-symbols"]);
+    let serving = bench.serve(&["--process-symbols"]);
     let injected = bench.inject(&library, &["--args", "x"]);
     assert_ne!(injected.code, 0, "{body}: it ended");
     serving.finish()
@@ -82,7 +82,7 @@ fn a_signal_that_code_sends_to_its_process_names_the_ifunc() {
     // `serve` ends its links for these.
     for body in ["raise(SIGTERM);", "kill(getpid(), SIGINT);", "raise(SIGHUP);"] {
         let library = leave(&bench, body);
-        let serving = bench.serve(&["--allow-process-symbols"]);
+        let serving = bench.serve(&["--process-symbols"]);
         let _ = bench.inject(&library, &["--args", "x"]);
         let done = serving.finish().worked();
         let farjump_lines = farjump_lines(&done);
@@ -106,7 +106,7 @@ fn sigkill_and_a_raw_exit_end_the_target_unreported() {
 #[test]
 fn a_signal_from_elsewhere_is_no_codes() {
     let bench = Workbench::new();
-    let serving = bench.serve(&["--allow-process-symbols"]);
+    let serving = bench.serve(&["--process-symbols"]);
     bench.inject(&leave(&bench, "farjump_reply(\"x\", 1);"), &["--args", "x"]).worked();
     serving.signal(rustix::process::Signal::USR1);
     let done = serving.finish();

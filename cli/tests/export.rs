@@ -34,7 +34,7 @@ fn export_lists_each_replaced_name_whichever_library_offered_it() {
     let third =
         bench.plain_library("third", "int fresh(void) { return 3; } int price(void) { return fresh(); }");
     let started = first.to_str().expect("a plain path");
-    let serving = bench.serve(&["--allow-export", "--export", started]);
+    let serving = bench.serve(&["--allow-export", "--export-library", started]);
     let address = bench.address();
     let export = |library: &std::path::Path, name: &str, replaced: &str| {
         let done = bench.run(["export".as_ref(), library.as_os_str(), "--to".as_ref(), address.as_ref()]);
@@ -53,7 +53,7 @@ fn of_many_names_the_first_are_printed_and_the_rest_counted() {
     let source: String =
         (0..1000).map(|number| format!("int f{number:03}(void) {{ return 0; }}\n")).collect();
     let many = bench.plain_library("many", &source);
-    let serving = bench.serve(&["--allow-export", "--export", many.to_str().expect("a plain path")]);
+    let serving = bench.serve(&["--allow-export", "--export-library", many.to_str().expect("a plain path")]);
     let address = bench.address();
     let export = ["export".as_ref(), many.as_os_str(), "--to".as_ref(), address.as_ref()];
     let listed = (0..12).map(|number| format!("f{number:03}")).collect::<Vec<_>>().join(", ");
@@ -72,7 +72,7 @@ fn a_failed_export_names_the_missing_right_or_file() {
     let library = library.to_str().expect("a plain path");
     let serving = bench.serve(&[]);
     let address = bench.address();
-    bench.run(["export", library, "--to", &address]).fails(3, &["add `+export`", "`farjump serve --allow`"]);
+    bench.run(["export", library, "--to", &address]).fails(3, &["add `+export`", "`farjump serve --rights`"]);
     let done = bench.run(["export", "no-such.so", "--to", &address]);
     assert!(done.error(1).contains("cannot read `no-such.so`"), "{}", done.error(1));
     serving.stop();

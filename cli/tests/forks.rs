@@ -30,7 +30,7 @@ fn save(bench: &Workbench, body: &str) -> PathBuf {
 /// Serves, and makes the target fork. Returns the process id of the child too.
 fn forked(bench: &Workbench, body: &str) -> (Process, u32) {
     let library = save(bench, body);
-    let serving = bench.serve(&["--allow-process-symbols"]);
+    let serving = bench.serve(&["--process-symbols"]);
     let done = bench.inject(&library, &["--args", "x"]).worked();
     let child = u32::from_ne_bytes(done.out.try_into().expect("one reply, of the target"));
     assert_ne!(child, 0, "the reply is the target's");

@@ -10,8 +10,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::serve::STUCK;
-use crate::terminal::Terminal;
 use crate::workbench::{Process, Workbench, documented, finish, keys, wait_for};
+use farjump_fixtures::terminal::Terminal;
 
 /// Replies its payload.
 pub(crate) const ECHO: &str = "
@@ -50,7 +50,7 @@ fn the_raw_reply_on_standard_output_equals_an_independent_result() {
 fn the_mode_is_the_sources_choice_of_what_the_target_allows() {
     let bench = Workbench::new();
     let library = bench.library("echo", ECHO);
-    let serving = bench.serve(&["--mode", "always,local", "--local", "libecho.so"]);
+    let serving = bench.serve(&["--modes", "always,local", "--local", "libecho.so"]);
     for (mode, with_code) in [("always", 3), ("local", 0)] {
         let args = ["--mode", mode, "--args", mode, "--repeat", "3", "--json"];
         let done = bench.inject(&library, &args).worked();
@@ -59,7 +59,7 @@ fn the_mode_is_the_sources_choice_of_what_the_target_allows() {
         assert_eq!((&figures["mode"], &figures["frames"]), (&mode.into(), &3.into()));
         assert_eq!(figures["frames_with_code"], with_code, "{mode}");
     }
-    bench.inject(&library, &["--repeat", "2"]).fails(3, &["only always, local", "serve --mode`"]);
+    bench.inject(&library, &["--repeat", "2"]).fails(3, &["only always, local", "serve --modes`"]);
     // The target lacks this function.
     let other = bench.library("other", &ECHO.replace("echo", "other"));
     let refused = bench.inject(&other, &["--mode", "local"]);
@@ -86,7 +86,7 @@ fn figures_count_what_was_sent_and_code_travels_once() {
     assert_eq!((&first["payload_bytes"], &first["reply_bytes"]), (&60.into(), &12.into()));
     assert_eq!(first["code_bytes"], report["images"][0]["bytes"]);
     assert_eq!(first["pid"], serving.pid());
-    assert_eq!(keys(&first), documented("guide/operations.md", "`farjump inject --json` prints"));
+    assert_eq!(keys(&first), documented("reference/json.md", "`farjump inject --json` prints"));
     let number = |name: &str| first[name].as_f64().unwrap_or_else(|| panic!("{name} in {first}"));
     assert!(number("link_us") > 0.0 && number("link_us") < number("first_call_us"), "{first}");
     assert!(number("later_call_us") > 0.0);
@@ -265,7 +265,7 @@ fn a_failed_call_names_its_reason_and_the_target_serves_on() {
             extern void memcopy(void *);
             FARJUMP_IFUNC void typo_main(void *p, size_t n, void *t) { memcopy(p); }",
             3,
-            &["exports no `memcopy`", "did you mean memcpy?", "`farjump serve --export`"],
+            &["exports no `memcopy`", "did you mean memcpy?", "`farjump serve --export-library`"],
         ),
     ] {
         let library = bench.library(name, source);
@@ -283,7 +283,7 @@ fn a_failed_call_names_its_reason_and_the_target_serves_on() {
 fn killing_the_target_during_a_call_ends_inject_with_5() {
     let bench = Workbench::new();
     let library = bench.library("stuck", STUCK);
-    let serving = bench.serve(&["--allow-process-symbols"]);
+    let serving = bench.serve(&["--process-symbols"]);
     let injecting = Process::start(&mut bench.injecting(&library, &bench.address(), &["--timeout", "50s"]));
     assert_eq!(serving.line(), "stuck");
     assert_eq!(serving.kill().code, 128 + 9);

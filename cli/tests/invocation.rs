@@ -3,9 +3,9 @@
 use std::os::fd::OwnedFd;
 use std::process::Stdio;
 
-use serde_json::Value;
+use farjump_fixtures::workbench::check_help_fits;
 
-use crate::workbench::{Done, Process, Workbench, finish, start_target};
+use crate::workbench::{Process, Workbench, finish, start_target};
 
 #[test]
 fn a_command_line_that_makes_no_sense_ends_with_2() {
@@ -17,11 +17,13 @@ fn a_command_line_that_makes_no_sense_ends_with_2() {
         &["inject", "x.so", "--to", "unix:s", "--args", "a", "--args-file", "b"],
         &["inject", "x.so", "--to", "unix:s", "--repeat", "0"],
         &["inject", "x.so", "--to", "unix:s", "--timeout", "5"],
-        &["serve", "--listen", "unix:s", "--mailbox", "64X"],
+        &["serve", "--listen", "unix:s", "--mailbox-size", "64X"],
         &["serve", "--listen", "unix:s", "--cpu-level", "v9"],
-        &["serve", "--listen", "unix:s", "--mailbox", "1K"],
-        &["serve", "--listen", "unix:s", "--spin", "sometimes"],
-        &["serve", "--listen", "unix:s", "--mode", "cached,sometimes"],
+        &["serve"],
+        &["serve", "--listen", "unix:s", "--max-sources", "1", "--max-sources", "1"],
+        &["serve", "--listen", "unix:s", "--clear=perhaps"],
+        &["serve", "--listen", "unix:s", "--wait-policy", "sometimes"],
+        &["serve", "--listen", "unix:s", "--modes", "cached,sometimes"],
         &["inject", "x.so", "--to", "unix:s", "--mode", "cached,always"],
         &["build", "x.c"],
         &["inject", "x.so", "--to", "store.sock"],
@@ -38,7 +40,7 @@ fn a_command_line_that_makes_no_sense_ends_with_2() {
             "serve",
             "--listen",
             "unix:s",
-            "--mode",
+            "--modes",
             "in-place",
             "--allow-code",
             "edc1169992d9aed8ae348fa14a32de94",
@@ -68,15 +70,6 @@ fn a_command_line_that_makes_no_sense_ends_with_2() {
             "--target",
             "aarch64-unknown-linux-gnu",
         ],
-        &["perf", "latency", "--transports", "pigeon"],
-        &["perf", "latency", "--to", "unix:"],
-        &["perf", "latency", "--resident"],
-        &["perf", "latency", "--against", "dlopen"],
-        &["perf", "scaling", "--mode", "always"],
-        &["perf", "latency", "--cpus", "0"],
-        &["perf", "latency", "--to", "unix:s", "--cpus", "0,1"],
-        &["perf", "work", "--counter", "libx.so"],
-        &["perf", "first-call", "--counter", "libx.so"],
     ];
     for args in wrong {
         let done = bench.run(*args);
@@ -89,18 +82,11 @@ fn a_command_line_that_makes_no_sense_ends_with_2() {
     }
 }
 
-/// Returns the last line of standard error, of a command with `--json` that failed.
-#[track_caller]
-fn json_error(done: &Done) -> Value {
-    let line = done.err.lines().last().unwrap_or_default();
-    serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {:?}", done.err))
-}
-
 #[test]
 fn a_failed_command_with_json_ends_standard_error_in_json() {
     let bench = Workbench::new();
     bench.write("empty", "");
-    let failing: [(&[&str], i32, &str); 15] = [
+    let failing: [(&[&str], i32, &str); 14] = [
         (&["build", "no.c", "-o", "libno.so"], 1, "no.c"),
         (&["inspect", "no.so"], 1, "no.so"),
         (&["serve", "--listen", "unix:s", "--data", "no"], 1, "cannot map `no`"),
@@ -115,12 +101,11 @@ fn a_failed_command_with_json_ends_standard_error_in_json() {
         (&["transports", "--to", "unix:s"], 5, "unix:"),
         (&["key", "empty"], 1, "empty exists"),
         (&["demo", "no"], 1, "cannot read `no`"),
-        (&["perf", "latency", "--resident"], 2, "--resident"),
     ];
     for (args, code, words) in failing {
         let done = bench.run([args, &["--json"]].concat());
         assert_eq!((done.code, done.text()), (code, ""), "{args:?}: {}", done.err);
-        let error = json_error(&done);
+        let error = done.json_error();
         assert_eq!(error["exit"], code, "{args:?}: {error}");
         let text = error["error"].as_str().expect("a text");
         assert!(
@@ -142,14 +127,13 @@ fn an_error_about_the_value_of_a_variable_names_the_variable() {
     let bench = Workbench::new();
     bench.write("x", "");
     bench.write("no.c", "int no;");
-    let failing: [(&str, &str, &[&str], i32); 8] = [
+    let failing: [(&str, &str, &[&str], i32); 7] = [
         ("FARJUMP_TRANSPORT", "pigeon", &["inject", "x", "--to", "unix:s"], 2),
         ("FARJUMP_TRANSPORT", "pigeon", &["put", "x", "--to", "unix:s"], 2),
-        ("FARJUMP_TRANSPORT", "shm,pigeon", &["perf", "latency"], 2),
         ("FARJUMP_TRANSPORT", "pigeon", &["transports", "--to", "unix:s"], 2),
         ("FARJUMP_TRANSPORT", "verbs-send", &["demo", "no.c"], 1),
         ("FARJUMP_TRANSPORT", "shm", &["serve", "--listen", "tcp:127.0.0.1:0"], 2),
-        ("FARJUMP_KEY", "no.key", &["stats", "--to", "tcp:127.0.0.1:1"], 1),
+        ("FARJUMP_KEY_FILE", "no.key", &["stats", "--to", "tcp:127.0.0.1:1"], 1),
         ("FARJUMP_CC", "no-such-cc", &["build", "no.c", "-o", "libno.so"], 1),
     ];
     for (variable, value, args, code) in failing {
@@ -157,7 +141,7 @@ fn an_error_about_the_value_of_a_variable_names_the_variable() {
         done.fails(code, &[variable]);
         let by_json = finish(bench.farjump().args(args).arg("--json").env(variable, value));
         assert!(
-            json_error(&by_json)["error"].as_str().is_some_and(|text| text.contains(variable)),
+            by_json.json_error()["error"].as_str().is_some_and(|text| text.contains(variable)),
             "{}",
             by_json.err
         );
@@ -165,7 +149,7 @@ fn an_error_about_the_value_of_a_variable_names_the_variable() {
     // The option counts, and is named.
     let by_option = ["inject", "x", "--to", "unix:s", "--transport", "pigeon"];
     let done = finish(bench.farjump().args(by_option).env("FARJUMP_TRANSPORT", "pigeon"));
-    done.fails(2, &["'--transport <NAME>'"]);
+    done.fails(2, &["--transport: there is no transport `pigeon`"]);
     assert!(!done.err.contains("FARJUMP_TRANSPORT"), "{}", done.err);
     // An address has the name of a transport, and is no fault of the variable.
     let connecting = ["transports", "--to", "tcp:127.0.0.1:1"];
@@ -196,8 +180,8 @@ fn help_lists_exit_codes_variables_and_examples() {
     }
 }
 
-/// The commands of the program, and the program itself.
-const COMMANDS: [&[&str]; 16] = [
+/// The commands of the program, and the program itself. Those of `perf` are in `benches/tests`.
+const COMMANDS: [&[&str]; 15] = [
     &[],
     &["build"],
     &["inspect"],
@@ -213,33 +197,17 @@ const COMMANDS: [&[&str]; 16] = [
     &["key"],
     &["doctor"],
     &["demo"],
-    &["perf"],
 ];
 
 #[test]
 fn help_fits_the_terminal_and_its_lines_break_once() {
     let bench = Workbench::new();
-    for (columns, width) in [(Some("80"), 80), (Some("100"), 100), (Some("120"), 100), (None, 100)] {
-        for command in COMMANDS {
+    for command in COMMANDS {
+        check_help_fits(|| {
             let mut farjump = bench.farjump();
-            farjump.args(command).arg("--help").env_remove("COLUMNS").stderr(Stdio::piped());
-            if let Some(columns) = columns {
-                farjump.env("COLUMNS", columns);
-            }
-            let help = finish(&mut farjump).worked();
-            let lines: Vec<_> = help.text().lines().collect();
-            for pair in lines.windows(2) {
-                let (line, next) = (pair[0], pair[1]);
-                assert!(line.chars().count() <= width, "{command:?} at {columns:?}: {line:?}");
-                // A line that was broken twice ends early: the next word would have fit.
-                let word = next.split(' ').next().unwrap_or_default();
-                let is_text = |line: &str| line.starts_with(|first: char| first.is_ascii_alphabetic());
-                if is_text(line) && is_text(next) && !line.ends_with(':') {
-                    let fits = line.chars().count() + 1 + word.chars().count() <= width;
-                    assert!(!fits || line.ends_with('.'), "{command:?} at {columns:?}: {line:?} {next:?}");
-                }
-            }
-        }
+            farjump.args(command);
+            farjump
+        });
     }
 }
 
@@ -248,7 +216,8 @@ fn the_device_is_an_option_of_the_commands_that_use_one() {
     let bench = Workbench::new();
     for command in COMMANDS {
         let help = bench.run([command, &["--help"]].concat()).worked();
-        let uses = ["serve", "inject", "transports", "demo", "perf"].contains(command.first().unwrap_or(&""));
+        let users = ["serve", "inject", "transports", "build", "demo"];
+        let uses = users.contains(command.first().unwrap_or(&""));
         assert_eq!(help.text().contains("--device <NAME[:PORT]>"), uses, "{command:?}");
     }
     assert_eq!(bench.run(["stats", "--to", "unix:s", "--device", "rxe0"]).code, 2);
@@ -288,22 +257,18 @@ fn every_empty_variable_of_the_help_counts_as_unset() {
     let help = bench.run(["--help"]).worked();
     let (_, list) = help.text().split_once("\nEnvironment").expect("it has a list of them");
     let variables: Vec<&str> = list
-        .lines()
-        .filter_map(|line| line.strip_prefix("  ")?.split(' ').next())
+        .split(|letter: char| letter.is_whitespace() || ",:".contains(letter))
         .filter(|name| name.starts_with("FARJUMP_") || *name == "TMPDIR")
         .collect();
-    assert!(variables.contains(&"FARJUMP_KEY") && variables.len() >= 12, "{variables:?}");
-    let listing = |variable: Option<&str>| {
-        let mut command = bench.farjump();
-        command.args(["transports", "--json"]).envs(variable.map(|variable| (variable, "")));
-        let done = finish(&mut command).worked();
-        (done.text().to_owned(), done.err)
-    };
-    let unset = listing(None);
-    for variable in &variables {
-        assert_eq!(listing(Some(variable)), unset, "{variable}");
+    for known in ["TMPDIR", "FARJUMP_LOG", "FARJUMP_KEY_FILE", "FARJUMP_MAX_PAYLOAD", "FARJUMP_MODE"] {
+        assert!(variables.contains(&known), "{known}: {variables:?}");
     }
     let empty = || variables.iter().map(|variable| (variable, ""));
+    let listing = |command: &mut std::process::Command| {
+        let done = finish(command.args(["transports", "--json"])).worked();
+        (done.text().to_owned(), done.err)
+    };
+    assert_eq!(listing(bench.farjump().envs(empty())), listing(&mut bench.farjump()));
     let demo = finish(bench.farjump().args(["demo", "prose"]).envs(empty())).worked();
     assert_eq!(demo.err, "");
     let library = bench.sample("crc32");

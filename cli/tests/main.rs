@@ -23,7 +23,6 @@ mod dynamic_linker;
 mod endings;
 mod export;
 mod forks;
-mod iceoryx;
 mod inject;
 mod invocation;
 #[cfg(feature = "bitcode")]
@@ -32,17 +31,9 @@ mod languages;
 mod making;
 mod networks;
 mod objects;
+mod options;
 mod paths;
 mod perf;
-mod perf_chase;
-mod perf_plot;
-mod perf_remote;
-mod perf_scaling;
-mod perf_slots;
-#[cfg(feature = "bitcode")]
-mod perf_tsi;
-mod perf_wake_up;
-mod perf_work;
 mod ports;
 mod process_limits;
 mod samples;
@@ -52,7 +43,6 @@ mod signals;
 mod store_stats;
 mod tcp_key;
 mod temporary;
-mod terminal;
 mod truncated;
 #[cfg(feature = "ucx")]
 mod ucx;

@@ -8,8 +8,8 @@ use farjump_handles::{Client, Handle, Patience};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::terminal::Terminal;
 use crate::workbench::{Done, Process, Workbench, documented, finish, keys, wait_for};
+use farjump_fixtures::terminal::Terminal;
 
 const WAIT: std::time::Duration = std::time::Duration::from_secs(60);
 
@@ -40,7 +40,7 @@ fn a_file_becomes_an_object_read_and_evicted_by_its_handle() {
         (&got["number"], &got["bytes"], &got["access"]),
         (&1.into(), &300_000.into(), &"mapped".into())
     );
-    assert_eq!(keys(&got), documented("guide/operations.md", "`farjump get --json` prints"));
+    assert_eq!(keys(&got), documented("reference/json.md", "`farjump get --json` prints"));
     // Standard output has the bytes.
     let got = bench.run(["get", "handle", "--json"]).worked();
     let figures: Value = serde_json::from_str(&got.err).expect("it is JSON");
@@ -70,7 +70,7 @@ fn a_file_becomes_an_object_read_and_evicted_by_its_handle() {
 
     let made = put(&bench, "table", &["--json"]).worked().json();
     assert_eq!((&made["number"], &made["bytes"], &made["file"]), (&3.into(), &300_000.into(), &Value::Null));
-    assert_eq!(keys(&made), documented("guide/operations.md", "`farjump put --json` prints"));
+    assert_eq!(keys(&made), documented("reference/json.md", "`farjump put --json` prints"));
     bench.write("made", made["handle"].as_str().expect("the digits"));
     assert_eq!(bench.json(["evict", "made", "--json"])["evicted"], true);
     assert_eq!(bench.json(["evict", "made", "--json"])["evicted"], false);
@@ -161,9 +161,9 @@ fn objects_are_listed_behind_the_code_for_people_and_for_programs() {
 
     let listing = store(&bench);
     let objects = &listing["objects"];
-    assert_eq!(keys(&listing), documented("guide/operations.md", "`farjump store --json` prints"));
-    assert_eq!(keys(objects), documented("guide/operations.md", "The store of `objects` has"));
-    assert_eq!(keys(&objects["listed"][0]), documented("guide/operations.md", "Each of `listed` has"));
+    assert_eq!(keys(&listing), documented("reference/json.md", "`farjump store --json` prints"));
+    assert_eq!(keys(objects), documented("reference/json.md", "The store of `objects` has"));
+    assert_eq!(keys(&objects["listed"][0]), documented("reference/json.md", "Each of `listed` has"));
     assert_eq!((&objects["left_out"], &objects["capacity_bytes"]), (&0.into(), &(1 << 20).into()));
     assert!(objects["used_bytes"].as_u64().is_some_and(|used| used >= 5080), "{objects}");
     let listed = objects["listed"].as_array().expect("a list");
@@ -189,7 +189,7 @@ fn objects_are_listed_behind_the_code_for_people_and_for_programs() {
     }
     let stats = bench.json(["stats", "--to", &bench.address(), "--json"]);
     let counted = &stats["objects"];
-    assert_eq!(keys(counted), documented("guide/operations.md", "The count of `objects` has"));
+    assert_eq!(keys(counted), documented("reference/json.md", "The count of `objects` has"));
     for (key, value) in [("count", 4), ("claims", 1), ("spilled", 0), ("left_out", 0)] {
         assert_eq!(counted[key], value, "{key} in {counted}");
     }
@@ -227,7 +227,7 @@ fn a_full_store_refuses_unless_it_may_spill() {
 
     let folder = bench.path("tmp");
     let folder = folder.to_str().expect("a path in UTF-8");
-    let spilling = ["--objects", "64K", "--objects-spill", folder, "--objects-spill-bytes", "1M"];
+    let spilling = ["--objects", "64K", "--objects-spill-folder", folder, "--objects-spill-bytes", "1M"];
     let serving = bench.serve(&spilling);
     for name in ["a", "b"] {
         put(&bench, name, &["--handle", &format!("{name}.handle")]).worked();
@@ -284,15 +284,15 @@ fn objects_are_put_and_read_over_tcp_only_with_the_key() {
     bench.write("table", &contents);
     bench.run(["key", "farm.key"]).worked();
     let mut serving = bench.farjump();
-    serving.args(["serve", "--listen", "tcp:127.0.0.1:0", "--key", "farm.key", "--objects", "1M"]);
-    let (serving, address) = crate::workbench::start_target(serving.args(["--allow", "observe,call"]));
+    serving.args(["serve", "--listen", "tcp:127.0.0.1:0", "--key-file", "farm.key", "--objects", "1M"]);
+    let (serving, address) = crate::workbench::start_target(serving.args(["--rights", "observe,call"]));
     let put = ["put", "table", "--to", &address, "--handle", "handle"];
-    bench.run(put).fails(3, &["--key"]);
-    bench.run([&put[..], &["--key", "farm.key"]].concat()).worked();
-    bench.run(["get", "handle"]).fails(3, &["--key"]);
-    let got = bench.run(["get", "handle", "--key", "farm.key", "--transport", "tcp"]).worked();
+    bench.run(put).fails(3, &["--key-file"]);
+    bench.run([&put[..], &["--key-file", "farm.key"]].concat()).worked();
+    bench.run(["get", "handle"]).fails(3, &["--key-file"]);
+    let got = bench.run(["get", "handle", "--key-file", "farm.key", "--transport", "tcp"]).worked();
     assert_eq!(got.out, contents);
-    bench.run(["evict", "handle", "--key", "farm.key"]).worked();
+    bench.run(["evict", "handle", "--key-file", "farm.key"]).worked();
     serving.stop().worked();
 }
 
@@ -302,15 +302,15 @@ fn invalid_or_incomplete_object_options_are_refused_with_the_reason() {
     for wrong in [
         &["--objects", "0"][..],
         &["--objects", "much"],
-        &["--objects-spill", "."],
-        &["--objects", "1M", "--objects-spill", "."],
+        &["--objects-spill-folder", "."],
+        &["--objects", "1M", "--objects-spill-folder", "."],
         &["--objects", "1M", "--objects-spill-bytes", "1M"],
     ] {
         let words = if wrong[0] == "--objects" && wrong.len() == 2 { "bytes" } else { "--objects" };
-        let words = if wrong == ["--objects", "0"] { "admits nothing" } else { words };
+        let words = if wrong == ["--objects", "0"] { "out of range" } else { words };
         bench.run([&["serve", "--listen", &bench.address()], wrong].concat()).fails(2, &[words]);
     }
-    let nowhere = ["--objects", "1M", "--objects-spill", "nowhere", "--objects-spill-bytes", "1M"];
+    let nowhere = ["--objects", "1M", "--objects-spill-folder", "nowhere", "--objects-spill-bytes", "1M"];
     bench.run([&["serve", "--listen", &bench.address()], &nowhere[..]].concat()).fails(1, &["nowhere"]);
     bench.write("table", [1; 50]);
     let long = "x".repeat(256);

@@ -63,8 +63,11 @@ fn a_targets_cpu_is_shown_as_detected_or_as_claimed() {
         for shown in &shown {
             assert_eq!(shown["cpu"], expected);
         }
-        assert_eq!(keys(&shown[0]), documented("guide/operations.md", "## The path to a target"));
-        assert_eq!(keys(&shown[1]["cpu"]), documented("guide/operations.md", "`cpu` has"));
+        assert_eq!(
+            keys(&shown[0]),
+            documented("reference/json.md", "`farjump transports --to ADDRESS --json` prints")
+        );
+        assert_eq!(keys(&shown[1]["cpu"]), documented("reference/json.md", "`cpu` has"));
         let row =
             |text: &str| text.lines().find_map(|line| Some(line.strip_prefix("cpu ")?.trim().to_owned()));
         for text in [path(&bench, &[], None).worked().text(), bench.run(stats).worked().text()] {

@@ -24,7 +24,7 @@ fn indirect_put_writes_into_the_store_of_the_guide() {
         blocks().into_iter().find(|(marks, _)| marks == "c store").expect("the guide has a store");
     bench.plain_library("store", &store);
     let library = bench.sample("indirect_put");
-    let serving = bench.serve(&["--export", "./libstore.so"]);
+    let serving = bench.serve(&["--export-library", "./libstore.so"]);
     let put = |key: u64, bytes: &[u8]| {
         bench.write("put", [&key.to_le_bytes(), bytes].concat());
         bench.inject(&library, &["--args-file", "put"])

@@ -100,7 +100,7 @@ fn serve_names_an_unusable_option_or_address_and_leaves_no_socket() {
     let wrong: [(&[&str], &str); 4] = [
         (&["--data", "missing"], "cannot map `missing`"),
         (&["--data", "."], "no regular file"),
-        (&["--export", "./libmissing.so"], "libmissing.so"),
+        (&["--export-library", "./libmissing.so"], "libmissing.so"),
         (&["--transport", "verbs-send"], "transport `verbs-send` cannot be used"),
     ];
     for (more, part) in wrong {
@@ -119,27 +119,31 @@ fn serve_names_an_unusable_option_or_address_and_leaves_no_socket() {
 #[test]
 fn values_that_are_of_no_use_on_this_machine_get_a_word() {
     let bench = Workbench::new();
-    let useless = ["--objects", "4000G", "--max-sources", "100000000", "--wanted-library", "libnosuch.so.1"];
+    let useless = ["--max-sources", "100000000", "--wanted-library", "libnosuch.so.1"];
     let done = bench.serve(&useless).stop().worked();
-    for words in [
-        "--objects is ",
-        "--max-sources is 100000000",
-        "--wanted-library: the dynamic linker has no `libnosuch.so.1`",
-    ] {
+    for words in
+        ["--max-sources is 100000000", "--wanted-library: the dynamic linker has no `libnosuch.so.1`"]
+    {
         assert!(done.err.contains(&format!("warning: {words}")), "{words}: {}", done.err);
     }
     let useful = ["--objects", "1M", "--max-sources", "8", "--wanted-library", "libc.so.6"];
     assert!(!bench.serve(&useful).stop().worked().err.contains("warning"));
-    let mut limits = vec!["--objects", "--store-bytes", "--max-source-memory"];
-    if cfg!(feature = "bitcode") {
-        limits.push("--compile-memory");
-    }
-    for limit in limits {
+    for limit in ["--store-bytes", "--max-source-memory"] {
         // It ends before anything is allocated.
         let done = finish(&mut bench.serving(&[limit, "4000G", "--data", "missing"]));
         done.fails(1, &["cannot map `missing`"]);
         let words = format!("warning: {limit} is 4000 GiB, and this process may use ");
         assert!(done.err.starts_with(&words) && done.err.lines().count() == 2, "{}", done.err);
+    }
+}
+
+#[test]
+fn memory_that_this_machine_lacks_is_an_error_of_its_option() {
+    let bench = Workbench::new();
+    for option in ["objects", "arena-size"] {
+        let done = finish(&mut bench.serving(&[&format!("--{option}"), "4000G"]));
+        done.fails(2, &[&format!("--{option}: 4000G is more than the "), "that this process may use"]);
+        assert!(!bench.path("s").exists());
     }
 }
 
@@ -177,7 +181,7 @@ fn code_needs_no_file_at_the_target() {
     let data = bench.write("data", "abracadabra");
     let nothing = bench.path("nothing");
     fs::create_dir(&nothing).expect("a folder can be made");
-    let mut command = bench.serving(&["--allow-process-symbols", "--data"]);
+    let mut command = bench.serving(&["--process-symbols", "--data"]);
     command.arg(&data).current_dir(&nothing).env("LD_LIBRARY_PATH", "");
     let (serving, _) = start_target(&mut command);
     let greeted = bench.inject(&hello, &["--args", "target", "--repeat", "2"]).worked();
@@ -213,7 +217,7 @@ fn code_gets_only_the_library_exports_that_the_target_offers() {
     let stopped = serving.stop().worked();
     assert!(stopped.err.contains("0 calls, 0 images linked, 1 frame refused"), "{}", stopped.err);
     // By a bare file name, found in the target's working folder.
-    let serving = bench.serve(&["--export", "libshop.so"]);
+    let serving = bench.serve(&["--export-library", "libshop.so"]);
     let done = bench.inject(&library, &["--args", "12345"]).worked();
     assert_eq!(done.out, 105_i32.to_le_bytes());
     serving.stop().worked();
@@ -223,7 +227,7 @@ fn code_gets_only_the_library_exports_that_the_target_offers() {
 fn a_second_signal_ends_a_target_in_an_endless_function() {
     let bench = Workbench::new();
     let library = bench.library("stuck", STUCK);
-    let serving = bench.serve(&["--allow-process-symbols"]);
+    let serving = bench.serve(&["--process-symbols"]);
     let source = Process::start(&mut bench.injecting(&library, &bench.address(), &["--timeout", "60m"]));
     assert_eq!(serving.line(), "stuck");
     // Two pending signals count as one, so the signal is repeated as often as needed.
@@ -240,10 +244,10 @@ fn rights_with_a_sign_change_the_default_and_a_list_replaces_it() {
     let bench = Workbench::new();
     let library = bench.sample("crc32");
     for (allowed, rights) in [
-        (&["--allow", "+drop"][..], "observe,call,inject,drop"),
-        (&["--allow", "-inject", "--allow-export"], "observe,call,export"),
-        (&["--allow=-observe,+export"], "call,inject,export"),
-        (&["--allow", "call,drop"], "call,drop"),
+        (&["--rights", "+drop"][..], "observe,call,inject,drop"),
+        (&["--rights", "-inject", "--allow-export"], "observe,call,export"),
+        (&["--rights=-observe,+export"], "call,inject,export"),
+        (&["--rights", "call,drop"], "call,drop"),
     ] {
         let serving = bench.serve(allowed);
         let shown = bench.json(["transports", "--to", &bench.address(), "--json"]);
@@ -252,11 +256,11 @@ fn rights_with_a_sign_change_the_default_and_a_list_replaces_it() {
         assert_eq!(shown.join(","), rights, "{allowed:?}");
         serving.stop().worked();
     }
-    let serving = bench.serve(&["--allow", "-inject"]);
+    let serving = bench.serve(&["--rights", "-inject"]);
     let done = bench.inject(&library, &["--mode", "always"]);
     done.fails(
         3,
-        &["have its operator add `+inject` to the rights of its sources (`farjump serve --allow`)"],
+        &["have its operator add `+inject` to the rights of its sources (`farjump serve --rights`)"],
     );
     assert!(!done.err.contains("key"), "{}", done.err);
     bench
@@ -264,7 +268,7 @@ fn rights_with_a_sign_change_the_default_and_a_list_replaces_it() {
         .fails(3, &["have its operator add `+drop` to the rights"]);
     serving.stop().worked();
     for wrong in ["+drop,call", "+drop,-drop", "+fly", ""] {
-        bench.run(["serve", "--listen", "unix:s", "--allow", wrong]).fails(2, &["--allow"]);
+        bench.run(["serve", "--listen", "unix:s", "--rights", wrong]).fails(2, &["--rights"]);
     }
 }
 
@@ -273,7 +277,7 @@ fn a_target_serves_under_every_spin_setting() {
     let bench = Workbench::new();
     let library = bench.sample("crc32");
     for spin in ["never", "always", "events", "100"] {
-        let serving = bench.serve(&["--spin", spin, "--transport", "shm"]);
+        let serving = bench.serve(&["--wait-policy", spin, "--transport", "shm"]);
         bench.inject(&library, &["--repeat", "100"]).worked();
         serving.stop().worked();
     }

@@ -32,12 +32,12 @@ fn an_exceeded_limit_is_named_and_the_target_serves_on() {
     let crc32 = bench.sample("crc32");
     bench.write("args", vec![7; 3000]);
     let cases: [(&[&str], i32, &str); 6] = [
-        (&["--store-bytes", "64"], 3, "`farjump serve --store-bytes --store-images`"),
+        (&["--store-bytes", "64"], 3, "`farjump serve --store-bytes`"),
         (&["--max-payload", "100"], 3, "--max-payload"),
         (&["--max-image", "100"], 3, "--max-image"),
         (&["--max-frame", "2K"], 1, "--max-frame"),
-        (&["--mailbox", "64K", "--max-source-memory", "69700"], 3, "--max-source-memory"),
-        (&["--mailbox", "64K", "--max-source-memory", "70300"], 3, "left of the 70300"),
+        (&["--mailbox-size", "64K", "--max-source-memory", "69700"], 3, "--max-source-memory"),
+        (&["--mailbox-size", "64K", "--max-source-memory", "70300"], 3, "left of the 70300"),
     ];
     for (limit, code, words) in cases {
         let serving = bench.serve(limit);
@@ -84,11 +84,11 @@ fn limits_that_make_no_sense_are_said_and_no_socket_is_left() {
     let wrong: [(&[&str], i32, &str); 11] = [
         (&["--allow-code", "libgrep.so"], 2, "32 hexadecimal digits"),
         (&["--allow-code", "@missing"], 2, "`missing`"),
-        (&["--max-payload", "0"], 2, "leave it out"),
-        (&["--max-image", "0"], 2, "leave it out"),
-        (&["--max-frame", "0"], 2, "leave it out"),
-        (&["--max-source-memory", "0"], 2, "leave it out"),
-        (&["--max-sources", "0"], 2, "1.."),
+        (&["--max-payload", "0"], 2, "--max-payload: 0 is out of range"),
+        (&["--max-image", "0"], 2, "--max-image: 0 is out of range"),
+        (&["--max-frame", "0"], 2, "--max-frame: 0 is out of range"),
+        (&["--max-source-memory", "0"], 2, "--max-source-memory: 0 is out of range"),
+        (&["--max-sources", "0"], 2, "--max-sources: 0 is out of range: give 1 to "),
         (&["--max-frame", "big"], 2, "no number of bytes"),
         (&["--max-image", "32"], 2, "set 33 at least"),
         (&["--max-frame", "63"], 2, "set 64 at least"),

@@ -108,7 +108,7 @@ fn a_signal_ends_a_target_that_waits_before_it_listens() {
         }",
     );
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
-        let serving = Process::start(bench.serving(&["--export"]).arg(&library));
+        let serving = Process::start(bench.serving(&["--export-library"]).arg(&library));
         assert_eq!(serving.line(), "waits");
         serving.signal(signal);
         assert_eq!(serving.finish().code, 128 + signal.as_raw());
@@ -123,13 +123,13 @@ fn a_file_that_never_ends_is_refused() {
     let pipe = pipe.to_str().expect("its path is text");
     let key = [("serve", "--listen"), ("inject", "--to")].map(|(command, address)| {
         let library = if command == "inject" { Some("libecho.so") } else { None };
-        [command].into_iter().chain(library).chain([address, "tcp:127.0.0.1:0", "--key", pipe]).collect()
+        [command].into_iter().chain(library).chain([address, "tcp:127.0.0.1:0", "--key-file", pipe]).collect()
     });
     bench.library("echo", ECHO);
     let data = |option| vec!["serve", "--listen", "unix:s", option, pipe];
     let commands: Vec<Vec<&str>> = key
         .into_iter()
-        .chain(["--data", "--export", "--local"].map(data))
+        .chain(["--data", "--export-library", "--local", "--config"].map(data))
         .chain([vec!["demo", pipe]])
         .collect();
     for command in commands {
@@ -140,14 +140,14 @@ fn a_file_that_never_ends_is_refused() {
         assert!(!Path::new("s").exists());
     }
     // A terminal has no end either, and belongs to its user alone.
-    bench.run(["serve", "--listen", "tcp:127.0.0.1:0", "--key", "/dev/tty"]).error(1);
+    bench.run(["serve", "--listen", "tcp:127.0.0.1:0", "--key-file", "/dev/tty"]).error(1);
 }
 
 #[test]
 fn a_target_ends_in_its_time_though_a_function_never_returns() {
     let bench = Workbench::new();
     let library = bench.library("stuck", STUCK);
-    let serving = bench.serve(&["--allow-process-symbols", "--grace", "100ms"]);
+    let serving = bench.serve(&["--process-symbols", "--grace", "100ms"]);
     let source = Process::start(&mut bench.injecting(&library, &bench.address(), &["--timeout", "60m"]));
     assert_eq!(serving.line(), "stuck");
     serving.signal(Signal::TERM);

@@ -61,7 +61,7 @@ fn code_is_dropped_by_an_id_prefix_or_all_at_once() {
     let bench = Workbench::new();
     let (crc32, grep, histogram) = (bench.sample("crc32"), bench.sample("grep"), bench.sample("histogram"));
     let local = histogram.to_str().expect("a path in UTF-8");
-    let serving = bench.serve(&["--local", local, "--allow", "observe,call,inject,drop"]);
+    let serving = bench.serve(&["--local", local, "--rights", "observe,call,inject,drop"]);
     bench.inject(&grep, &["--args", "x"]).worked();
     bench.inject(&crc32, &[]).worked();
     let listing = json(&bench, "store", &[]);
@@ -81,7 +81,7 @@ fn code_is_dropped_by_an_id_prefix_or_all_at_once() {
     bench.inject(&crc32, &[]).worked();
     let dropped = json(&bench, "store", &["--drop-all"]);
     assert_eq!((&dropped["dropped"], &dropped["kept"]), (&2.into(), &1.into()));
-    assert_eq!(keys(&dropped), documented("guide/operations.md", "`--drop-all` with `--json` print"));
+    assert_eq!(keys(&dropped), documented("reference/json.md", "`--drop-all` with `--json` print"));
     let text = run_admin(&bench, "store", &["--drop-all"]).worked();
     assert_eq!(text.text(), "dropped 0 images; kept 1 of the target's own (serve --local)\n");
     bench.inject(&grep, &["--args", "x"]).worked();
@@ -134,11 +134,11 @@ fn the_keys_of_the_json_are_exactly_the_documented_ones() {
     bench.inject(&crc32, &[]).worked();
     let link = Link::connect(&bench.address()).expect("it serves");
     let (store, stats) = (json(&bench, "store", &[]), json(&bench, "stats", &[]));
-    assert_eq!(keys(&store), documented("guide/operations.md", "`farjump store --json` prints"));
-    assert_eq!(keys(&store["images"][0]), documented("guide/operations.md", "Each image has"));
-    assert_eq!(keys(&stats), documented("guide/operations.md", "`farjump stats --json` prints"));
-    assert_eq!(keys(&stats["store"]), documented("guide/operations.md", "`store` has"));
-    assert_eq!(keys(&stats["sources"][0]), documented("guide/operations.md", "Each of `sources` has"));
+    assert_eq!(keys(&store), documented("reference/json.md", "`farjump store --json` prints"));
+    assert_eq!(keys(&store["images"][0]), documented("reference/json.md", "Each image has"));
+    assert_eq!(keys(&stats), documented("reference/json.md", "`farjump stats --json` prints"));
+    assert_eq!(keys(&stats["store"]), documented("reference/json.md", "`store` has"));
+    assert_eq!(keys(&stats["sources"][0]), documented("reference/json.md", "Each of `sources` has"));
     let protocol = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/protocol.md");
     let protocol = fs::read_to_string(protocol).expect("the document is there");
     for cause in keys(&stats["refusals"]) {

@@ -27,13 +27,13 @@ fn every_command_refuses_a_truncated_library_and_the_target_survives() {
     let bench = Workbench::new();
     let quote = bench.library("quote", QUOTE);
     let price = bench.plain_library("price", "int price(void) { return 99; }");
-    let serving = bench.serve(&["--allow-export", "--export", price.to_str().expect("a plain path")]);
+    let serving = bench.serve(&["--allow-export", "--export-library", price.to_str().expect("a plain path")]);
     let other = ["serve", "--listen", "unix:other"];
     let library = half(&bench, &price);
     let refused = ["refused: cannot load `libcut.so`: it is cut short", "build or copy it again"];
     bench.run(["export", &library, "--to", &bench.address()]).fails(3, &refused);
     let refused = [&*library, "it is cut short", "build or copy it again"];
-    bench.run([&other[..], &["--export", &library]].concat()).fails(1, &refused);
+    bench.run([&other[..], &["--export-library", &library]].concat()).fails(1, &refused);
     let library = half(&bench, &quote);
     let refused = [&*library, "it is cut short"];
     bench.run([&other[..], &["--local", &library]].concat()).fails(1, &refused);
@@ -110,8 +110,9 @@ fn gdb_knows_the_functions_and_path_of_an_exported_library() {
             return 99;
         }";
     let price = bench.plain_library("price", source);
-    let (serving, address) =
-        start_target(bench.serving(&["--export", price.to_str().expect("a plain path")]).env("STDBUF", "L"));
+    let (serving, address) = start_target(
+        bench.serving(&["--export-library", price.to_str().expect("a plain path")]).env("STDBUF", "L"),
+    );
     let injecting = Process::start(&mut bench.injecting(&quote, &address, &["--timeout", "50s"]));
     assert_eq!(serving.line(), "in");
     let mut gdb = bench.program("gdb");

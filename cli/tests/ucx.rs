@@ -225,7 +225,7 @@ fn in_noexec_memory_mode_in_place_is_refused_and_cached_works() {
     let library = bench.sample("crc32");
     let Some(mut target) = with_shm(&bench, "noexec,size=64m", false) else { return };
     target.args(["serve", "--listen", &bench.address(), "--transport", "ucx-put"]);
-    target.args(["--mode", "cached,in-place"]).env("UCX_TLS", "posix,self");
+    target.args(["--modes", "cached,in-place"]).env("UCX_TLS", "posix,self");
     let (serving, _) = start_target(&mut target);
     let inject = |mode| {
         let more = ["--transport", "ucx-put", "--mode", mode];

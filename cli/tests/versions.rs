@@ -5,9 +5,9 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use farjump_fixtures::workbench::built_beside;
 use serde_json::Value;
 
-use crate::perf::measuring;
 use crate::workbench::{Workbench, finish, start_target};
 
 const NAMED: &str = "FARJUMP_UCX";
@@ -86,7 +86,13 @@ fn an_untested_newer_ucx_works_and_each_process_warns_once() {
 
 #[test]
 fn perf_uses_the_given_ucx_library_in_all_its_processes() {
-    let Some(bench) = measuring() else { return };
+    if built_beside(env!("CARGO_BIN_EXE_farjump"), "farjump-perf").is_none() {
+        return;
+    }
+    if farjump_os::resources::processors() < 2 {
+        return println!("skipped: there is one processor only");
+    }
+    let bench = Workbench::new();
     let Some(library) = installed(&bench) else { return };
     let newer = newer(&bench, &library);
     let perf = |library: &Path| {

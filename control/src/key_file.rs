@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::keys::{Keys, Stamp};
+use crate::key::keys::{Keys, Stamp};
 use crate::{KeyError, KeyFault};
 
 /// Interval between two checks of the file.

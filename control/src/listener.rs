@@ -21,7 +21,7 @@ use rustix::net::{
 use crate::address::PeerAddress;
 use crate::connection::socket::ControlSocket;
 use crate::connection::{Control, Role};
-use crate::keys::Keys;
+use crate::key::keys::Keys;
 use crate::refusal::RejectCause;
 use crate::socket_file::{SocketFile, folder_of};
 use crate::tcp::{self, TcpOptions};

@@ -15,7 +15,7 @@ use rustix::net::{
 
 use crate::address::PeerAddress;
 use crate::key::Key;
-use crate::keys::Keys;
+use crate::key::keys::Keys;
 use crate::loopback_owner::owner;
 use crate::peer_identity::PeerIdentity;
 use crate::{

@@ -307,7 +307,7 @@ impl FrameRunner {
             Ok(Ready::NeedsManifest(family)) => {
                 let text = format!(
                     "whether its code may come in depends on the manifest of family {family}, and frames in buffers bring \
-                     none: allow the code itself (ExecutorBuilder::allow_code)"
+                     none: allow the code itself (TargetConfig::allow_code)"
                 );
                 let refusal = Refusal::new(crate::RefusalCause::Policy, text);
                 self.table.refuse(header.index, &refusal);

@@ -9,6 +9,7 @@
 //! | look into a target that runs | [`admin`] |
 //! | bring frames in a buffer of your own | [`buffer`] |
 //! | await calls, and serve as a task | [`Pending`], [`SharedLink`], [`Target::run_async`], `docs/guide/embedding.md` |
+//! | set options by name, or read them | [`config`] |
 //! | choose where a function runs: at its data, or here | [`placement`] |
 //! | give a target a store of objects | `farjump-handles`, [`objects`] |
 //! | match on errors | [`error`] |
@@ -18,6 +19,7 @@
 
 pub mod admin;
 pub mod buffer;
+pub mod config;
 mod data;
 pub mod error;
 mod executor;
@@ -38,19 +40,16 @@ mod tokio;
 pub mod transports;
 mod wait;
 
+pub use config::{LinkConfig, TargetConfig};
 pub use data::Data;
 pub use error::{
     Awaited, CallError, ConnectError, Error, GoneCause, InPlaceFault, IncompleteReply, InjectError, Limited,
     Mailbox, Part, ReplyLength, ServeError, SystemError, SystemOperation, WaitError,
 };
-#[cfg(feature = "bitcode")]
-pub use executor::BitcodeUse;
 pub use executor::{
     CodeTable, Executor, ExecutorBuilder, Export, ExportFn, LastCall, OwnCode, at_call_end, caller,
     caller_number, hold_reply, principal, principal_number, reply,
 };
-#[cfg(feature = "bitcode")]
-pub use farjump_compiler::Options as CompilerOptions;
 pub use farjump_control::{
     Grant, Key, Keys, Limits, NamedKey, PassedOver, PeerIdentity, RefusalCause, Rights, end_process,
 };
@@ -63,10 +62,9 @@ pub use farjump_loader::{
     Library, LibraryIdentity, LibraryImage, OtherType, Shape, Signature, TypedArgs, TypedFunction, TypedPart,
     TypedReply,
 };
-pub use forward_limits::ForwardLimits;
 pub use link::{
-    Batch, Group, Link, LinkBuilder, LinkPath, LinkStats, MemoryRead, Pending, Reply, SharedLink,
-    SharedPending, SharedTypedPending, TypedPending,
+    Batch, DrivenByThread, Ended, Group, HeldLink, Link, LinkBuilder, LinkPath, LinkStats, MemoryRead,
+    Patience, Pending, Reply, SharedLink, SharedPending, SharedTypedPending, Sleeper, TypedPending,
 };
 pub use mode::Mode;
 pub use principals::Principal;
@@ -78,9 +76,9 @@ pub use stored_image::StoredImage;
 #[cfg(feature = "build")]
 pub use link::{CompiledImage, KeptCause, PeerCompiler};
 
-pub use farjump_core as core;
 #[cfg(feature = "build")]
-pub use farjump_loader::{builder as build, inspect};
+pub use farjump_builder::{self as build, inspect};
+pub use farjump_core as core;
 /// For the types of typed calls: `#[derive(IntoBytes, Immutable)]` for arguments and `#[derive(FromBytes)]` for
 /// replies. The feature `derive` has the derives, which need `#[zerocopy(crate = "farjump::zerocopy")]`.
 pub use zerocopy;
@@ -110,4 +108,4 @@ fn random(bytes: &mut [u8]) -> Result<(), Error> {
 /// Tests of memory use read its counter.
 #[cfg(test)]
 #[global_allocator]
-static ALLOCATOR: farjump_fuzz::allocation::Counting = farjump_fuzz::allocation::Counting;
+static ALLOCATOR: farjump_fixtures::allocation::Counting = farjump_fixtures::allocation::Counting;

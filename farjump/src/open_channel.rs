@@ -1,7 +1,7 @@
 //! Opening a channel on endpoints that a handshake has connected.
 
 use farjump_control::{Joined, PeerIdentity};
-use farjump_core::channel::{Channel, ChannelParams};
+use farjump_core::channel::Channel;
 use farjump_core::frame::MAX_FRAME;
 use farjump_core::mailbox;
 
@@ -21,16 +21,5 @@ pub(crate) fn ring_len(mailbox: Mailbox, len: usize) -> Result<usize, Error> {
 
 /// A channel over two endpoints that `peer` and this process have connected.
 pub(crate) fn joined_channel(joined: Joined, peer: &PeerIdentity) -> Result<Channel, Error> {
-    let Joined { endpoint, rule, send, receive } = joined;
-    let terms = ChannelParams {
-        rule,
-        line_whole: send.line_whole,
-        send_key: send.key,
-        receive_key: receive.key,
-        send_limit: send.max_frame,
-        receive_limit: receive.max_frame,
-        send_region: send.region_len,
-        receive_region: receive.region_len,
-    };
-    Ok(Channel::new(endpoint, terms).map_err(|error| error.with_peer(peer.to_string()))?)
+    Ok(joined.into_channel().map_err(|error| error.with_peer(peer.to_string()))?)
 }

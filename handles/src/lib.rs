@@ -27,19 +27,20 @@ mod wire;
 
 pub use client::calls::{PendingCall, Placed};
 pub use client::lifetimes::{Counted, Keeper, Owned};
-pub use client::patience::Patience;
 pub use client::placement::{Placement, Work};
 pub use client::resolver::Resolver;
 pub use client::typed::{TypeName, TypedHandle, Value};
 pub use client::view::{Access, View};
-pub use client::{Client, ClientBuilder, DEFAULT_TIMEOUT};
+pub use client::{Client, ClientBuilder};
 pub use error::{Error, GoneWhy};
+pub use farjump::Patience;
+pub use farjump::config::{ClientConfig, Overflow, PublisherConfig, StoreConfig, SubscriberConfig};
 pub use owner::service::Service;
 pub use owner::store::{DEFAULT_CAPACITY, Store, StoreOptions};
 pub use streams::publisher::Publisher;
 pub use streams::subscriber::{Item, Subscriber};
 pub use streams::{
     DEFAULT_TOPIC_CAPACITY, MAX_MEMBERS, MAX_STREAM_HANDLE, MAX_TOPIC_CAPACITY, MAX_TOPIC_NAME, MAX_TOPICS,
-    Overflow, PublisherOptions, StreamFault, SubscriberOptions,
+    StreamFault,
 };
 pub use wire::handle::{Handle, HandleFault, MAX_ADDRESS, MAX_ADDRESSES, MAX_HANDLE, MAX_TYPE_NAME};

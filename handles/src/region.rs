@@ -204,15 +204,19 @@ mod tests {
     /// Refused because of its type: the pool of such memory may be empty when a page is read that was given back.
     #[test]
     fn memory_in_pages_of_hugetlbfs_is_refused() {
-        const HUGE: u64 = 2 << 20;
+        let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap();
+        let kib =
+            meminfo.lines().find_map(|line| line.strip_prefix("Hugepagesize:")?.trim().strip_suffix(" kB"));
+        let Some(kib) = kib else { return println!("skipped: this system has no huge pages") };
+        let huge = kib.parse::<u64>().unwrap() << 10;
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
         let memfd = match memfd_create("test", flags) {
             Ok(memfd) => memfd,
             Err(errno) => return println!("skipped: this system makes no memfd in huge pages: {errno}"),
         };
-        ftruncate(&memfd, HUGE).unwrap();
+        ftruncate(&memfd, huge).unwrap();
         fcntl_add_seals(&memfd, SealFlags::SHRINK).unwrap();
-        let why = Region::of_owner(memfd.as_fd(), HUGE, false).unwrap_err();
+        let why = Region::of_owner(memfd.as_fd(), huge, false).unwrap_err();
         assert!(why.contains("huge pages of hugetlbfs"), "{why}");
     }
 }

@@ -1,37 +1,8 @@
 //! The memory of a store: what its objects take in its region, and what it keeps of them on the heap.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use farjump::objects::{Objects, RequestState, SourceMemory};
+use farjump_fixtures::allocation::{Counting, live};
 use farjump_handles::{Service, Store};
-
-/// An allocator that counts the bytes of each thread.
-struct Counting;
-
-thread_local! {
-    static HELD: Cell<i64> = const { Cell::new(0) };
-}
-
-fn hold(bytes: usize, sign: i64) {
-    // An ending thread frees memory after its own variables are gone; that is not counted.
-    let _ = HELD.try_with(|held| held.set(held.get() + sign * bytes as i64));
-}
-
-// SAFETY: the system's allocator does the work, with unchanged arguments.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        hold(layout.size(), 1);
-        // SAFETY: this function's caller gives the same guarantees.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        hold(layout.size(), -1);
-        // SAFETY: this function's caller gives the same guarantees.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -54,7 +25,7 @@ impl Bench {
         if let Some(folder) = spill {
             options = options.spill(folder, 64 * CAPACITY);
         }
-        let before = HELD.get();
+        let before = live();
         let store = options.build().unwrap();
         let mut service = store.service();
         service.source_began(SOURCE, None, SourceMemory::default());
@@ -74,7 +45,7 @@ impl Bench {
 
     /// Bytes of region and heap together. `known` are those of the test itself.
     fn held(&self, known: usize) -> u64 {
-        self.region + (HELD.get() - self.before - known as i64) as u64
+        self.region + (live() - self.before - known as i64) as u64
     }
 }
 

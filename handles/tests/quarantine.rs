@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use farjump::objects::ObjectState;
 use farjump::{ConnectError, Key, Library, Link, Mode, Target};
-use farjump_fixtures::helper_process::{HelperProcess, as_test, commands, role, say};
+use farjump_fixtures::helper_process::{
+    HelperProcess, as_test, command_value, commands, role, say, say_value,
+};
 use farjump_fixtures::process::end_with_this_thread;
 use farjump_fixtures::watchdog::Watchdog;
 use farjump_handles::{Client, Error, Handle, Store, View};
@@ -50,10 +52,10 @@ impl Owner {
 
     /// Starts a process that reads the object of `handle` by a mapped view.
     fn reader(&mut self, role: &str, handle: &Handle) -> HelperProcess {
-        let (address, digits) = (self.address.clone(), digits(handle));
+        let address = self.address.clone();
         self.serve(|| {
             let mut reader = HelperProcess::of_test(ENTRY, &[role, &address]);
-            reader.order(&digits);
+            reader.order_value(&handle.to_bytes());
             assert_eq!(reader.hear(), "mapped");
             reader
         })
@@ -95,10 +97,6 @@ fn fill_up(store: &Store) -> Error {
             return full;
         }
     }
-}
-
-fn digits(handle: &Handle) -> String {
-    handle.to_bytes().iter().map(u8::to_string).collect::<Vec<_>>().join(" ")
 }
 
 /// Waits until `is_so`, for things that a process does in its own time.
@@ -343,9 +341,7 @@ fn a_process_plays_the_role_that_it_was_started_for() {
 /// Gets the object whose handle is the first command.
 fn mapped(address: &str) -> View {
     let client = Client::connect(address).unwrap();
-    let digits = commands().next().unwrap();
-    let bytes: Vec<u8> = digits.split(' ').map(|byte| byte.parse().unwrap()).collect();
-    let view = client.get(&Handle::from_bytes(&bytes).unwrap()).unwrap();
+    let view = client.get(&Handle::from_bytes(&command_value::<Vec<u8>>()).unwrap()).unwrap();
     assert!(view.is_mapped());
     view
 }
@@ -447,7 +443,7 @@ fn play_owner(address: &str) {
     let store = Store::options().capacity(CAPACITY).build().unwrap();
     let mut target = Target::listen(address).objects(store.service()).build().unwrap();
     let handle = store.put(TEXT.repeat(TIMES).as_bytes()).unwrap();
-    say(&digits(&handle));
+    say_value(&handle.to_bytes());
     let fill = serve(&mut target, || commands().next());
     assert_eq!(fill.as_deref(), Some("fill"));
     store.evict(&handle).unwrap();

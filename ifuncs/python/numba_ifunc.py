@@ -6,7 +6,7 @@
 The library has machine code and bitcode, and needs no Python at the target. Numba compiles the function for
 arguments of the given types: numbers, and one-dimensional arrays without gaps (`[::1]`). What needs Numba's runtime
 is refused by name: arrays that are made in the function, strings, lists, printing. Functions of libm have to be
-offered by the target (`farjump serve --export libm.so.6`).
+offered by the target (`farjump serve --export-library libm.so.6`).
 
 A payload has the arguments in their order, each at a multiple of 8 bytes: a number in 8 bytes, an array as the
 number of its items in 8 bytes and then its items. `pack` makes one:

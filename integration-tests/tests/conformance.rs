@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use farjump_fixtures::helper_process::{again, command};
+use farjump_fixtures::namespaces::{DEVICE, Namespace, Namespaces};
 use farjump_fixtures::process::{Process, end_with_this_thread};
 use farjump_integration_tests::conformance::{Candidate, candidate, names, run};
-use farjump_namespaces::{DEVICE, Namespace, Namespaces};
 
 /// Words, one a line, that start the targets of a test's subject in another network namespace.
 const LAUNCHER: &str = "CONFORMANCE_TEST_LAUNCHER";

@@ -6,10 +6,11 @@ use crate::api::{self, Args, Command, Context, KeysOf, Whereabouts, key_flags};
 use crate::code::Kept;
 use crate::code_key::slot_of_key;
 use crate::functions::{self, Bytes, CommandInput, Terms, Value};
+use crate::hooks::RunLinks;
 use crate::host::{self, Host};
 use crate::options::MayLoad;
+use crate::own_calls;
 use crate::watcher::Watcher;
-use crate::{hooks, own_calls, ran};
 
 /// Adds all commands to the server. Returns whether the server took them.
 pub(crate) fn register(context: &Context<'_>) -> bool {
@@ -35,40 +36,6 @@ fn target_of(context: &Context<'_>) -> Option<std::rc::Rc<Host>> {
             None
         }
         None => host,
-    }
-}
-
-/// Runs the functions that links have brought. Only for the hooks.
-pub(crate) struct RunLinks;
-
-impl Command for RunLinks {
-    const NAME: &'static std::ffi::CStr = c"FJ._RUN";
-    const FLAGS: &'static std::ffi::CStr = c"";
-    const SUMMARY: &'static std::ffi::CStr = c"Runs the functions that links have brought. Internal.";
-    /// The argument gets the names of the functions that ran, so that SLOWLOG and MONITOR show them.
-    const ARITY: i32 = 2;
-
-    fn run(context: &Context<'_>, args: &Args<'_>) {
-        let host = host::get().filter(|host| host.turns.in_hook.replace(false));
-        let Some(host) = host else {
-            return context.reply_error("FJ._RUN is for the module itself: call code by FJ.CALL");
-        };
-        let start = Instant::now();
-        let run = host.watcher.get().map(Watcher::run);
-        let polled = functions::during(context, CommandInput::default(), || hooks::poll(&host));
-        drop(run);
-        let ran = host.turns.last_run.borrow();
-        args.append(context, 1, &ran.shown());
-        host.note_time(start, ran.function(), || ran.shown_with_caller());
-        drop(ran);
-        match polled {
-            Some(Ok(())) => context.reply_null(),
-            Some(Err(problem)) => {
-                host.fail(problem);
-                context.reply_error("the target has failed: INFO farjump says why");
-            }
-            None => context.reply_error("functions run already"),
-        }
     }
 }
 
@@ -211,7 +178,7 @@ fn call_with(
     let mut target = host.target.try_borrow_mut().map_err(|_| inside())?;
     let target = target.as_mut().ok_or("NOTARGET the target has ended")?;
     let mut code = host.code.try_borrow_mut().map_err(|_| inside())?;
-    let allowed = host.options().map_or(&[][..], |options| &options.allow);
+    let allowed = target.config().allow_code.as_deref().unwrap_or_default();
     let found = code.find(context, args.get(1), target.cpu(), allowed)?;
     let Some(loaded) = found else {
         let name = String::from_utf8_lossy(args.get(1)).into_owned();
@@ -300,24 +267,6 @@ impl Command for Stats {
             context.reply_integer(loaded.figures.failed.cast_signed());
             context.reply_integer(loaded.figures.microseconds.cast_signed());
         }
-    }
-}
-
-impl Host {
-    /// Notes the time that functions took, most of it `function`, and reports the time if it was too long. Returns the
-    /// time in microseconds.
-    fn note_time(&self, start: Instant, function: &str, what: impl FnOnce() -> String) -> u64 {
-        let took = start.elapsed();
-        let microseconds = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        let turns = &self.turns;
-        turns.runs.set(turns.runs.get() + 1);
-        turns.longest.set(turns.longest.get().max(microseconds));
-        if took > self.limit.get() {
-            turns.slow.set(turns.slow.get() + 1);
-            log::warn!("functions ({}) took {} ms, and other clients waited", what(), took.as_millis());
-        }
-        ran::note_latency(function, took);
-        microseconds
     }
 }
 

@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 
 use farjump::Target;
 
-use crate::api::{self, Command, Context, Hooks, context_flags};
+use crate::api::{self, Args, Command, Context, Hooks, context_flags};
 use crate::causes::with_causes;
 use crate::code_key::KEY;
-use crate::commands::RunLinks;
-use crate::host::{self, Host};
+use crate::functions::{self, CommandInput};
+use crate::host::{self, FIRST_CALLS, Host};
+use crate::watcher::Watcher;
 
 /// Longest time to stay armed without a look, in microseconds, so that a lost wake delays but never hangs.
 const LONGEST_ARMED: u64 = 500_000;
@@ -24,8 +25,6 @@ const LONGEST_ARMED: u64 = 500_000;
 const MOST_TIME: Duration = Duration::from_micros(25);
 /// Maximum number of calls of a link in one poll.
 const MOST_CALLS: u64 = 64;
-/// Maximum number of calls of a link in the first poll, when their length is unknown.
-pub(crate) const FIRST_CALLS: usize = 8;
 /// Time to linger in a run after the last call. For the rest of the setting, the loop lingers in turns, which serve
 /// clients.
 const LINGER_INSIDE: Duration = Duration::from_micros(5);
@@ -116,10 +115,10 @@ impl Hooks for Turn {
 /// Compares loaded code with the keys of a cluster's node, if that is due.
 fn look_at_code(host: &Host, context: &Context<'_>) {
     let (target, code) = (host.target.try_borrow(), host.code.try_borrow_mut());
-    if let (Ok(target), Ok(mut code), Some(options)) = (target, code, host.options())
+    if let (Ok(target), Ok(mut code)) = (target, code)
         && let Some(target) = &*target
     {
-        code.look(context, target.cpu(), &options.allow);
+        code.look(context, target.cpu(), target.config().allow_code.as_deref().unwrap_or_default());
     }
 }
 
@@ -221,11 +220,45 @@ fn run(host: &Host, context: &Context<'_>) {
     }
 }
 
+/// Runs the functions that links have brought. Only for the hooks.
+pub(crate) struct RunLinks;
+
+impl Command for RunLinks {
+    const NAME: &'static std::ffi::CStr = c"FJ._RUN";
+    const FLAGS: &'static std::ffi::CStr = c"";
+    const SUMMARY: &'static std::ffi::CStr = c"Runs the functions that links have brought. Internal.";
+    /// The argument gets the names of the functions that ran, so that SLOWLOG and MONITOR show them.
+    const ARITY: i32 = 2;
+
+    fn run(context: &Context<'_>, args: &Args<'_>) {
+        let host = host::get().filter(|host| host.turns.in_hook.replace(false));
+        let Some(host) = host else {
+            return context.reply_error("FJ._RUN is for the module itself: call code by FJ.CALL");
+        };
+        let start = Instant::now();
+        let run = host.watcher.get().map(Watcher::run);
+        let polled = functions::during(context, CommandInput::default(), || poll(&host));
+        drop(run);
+        let ran = host.turns.last_run.borrow();
+        args.append(context, 1, &ran.shown());
+        host.note_time(start, ran.function(), || ran.shown_with_caller());
+        drop(ran);
+        match polled {
+            Some(Ok(())) => context.reply_null(),
+            Some(Err(problem)) => {
+                host.fail(problem);
+                context.reply_error("the target has failed: INFO farjump says why");
+            }
+            None => context.reply_error("functions run already"),
+        }
+    }
+}
+
 /// Polls the target, and continues for a while after work. Only for the internal command.
 ///
 /// # Errors
 /// When the target cannot continue.
-pub(crate) fn poll(host: &Host) -> Result<(), String> {
+fn poll(host: &Host) -> Result<(), String> {
     let mut target = host.target.try_borrow_mut().map_err(|_| "the target is in use".to_owned())?;
     let Some(target) = &mut *target else { return Ok(()) };
     let linger = host.linger.get().min(LINGER_INSIDE);

@@ -17,8 +17,10 @@ use crate::functions::{Terms, Word};
 use crate::options::{DEFAULT_LIMIT, Options};
 use crate::ran::LastRun;
 use crate::watcher::{Limit, Watcher};
-use crate::{functions, hooks};
+use crate::{functions, ran};
 
+/// Maximum number of calls of a link in the first poll, when their length is unknown.
+pub(crate) const FIRST_CALLS: usize = 8;
 /// Time between two checks of the users for whose calls the target waits, in microseconds. The server does not notify
 /// modules when users change.
 const LOOK_AT_USERS: u64 = 500_000;
@@ -190,26 +192,15 @@ impl Host {
     }
 
     fn try_open(&self, options: &Options) -> Result<(), String> {
-        let mut builder = Target::listen(&options.address)
+        let builder = Target::listen(&options.address)
+            .config(options.target.clone())
             .args_owned(Marker { _reserved: [0; 2] })
             .exports(functions::exports())
-            .arena_size(options.code_capacity)
-            .mailbox_size(options.mailbox)
-            .max_sources(options.max_links)
             .crash_report(true)
             .host_word(word_of_links(options))
-            .program(&server_name());
-        if let Some(transport) = &options.transport {
-            builder = builder.transport(transport);
-        }
-        if let Some(file) = &options.key_file {
-            builder = builder.key_file(file);
-        }
-        if !options.allow.is_empty() {
-            builder = builder.allow_code(options.allow.iter().copied());
-        }
+            .program(server_name());
         let mut target = builder.build().map_err(|error| with_advice(with_causes(&error)))?;
-        target.set_batch(hooks::FIRST_CALLS);
+        target.set_batch(FIRST_CALLS);
         let kick = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| format!("no descriptor for an event: {error}: raise the limit of open files"))?;
         let woken = Watched::new(target.as_fd(), || {
@@ -306,6 +297,22 @@ impl Host {
         if let Ok(mut target) = self.target.try_borrow_mut() {
             drop(target.take());
         }
+    }
+
+    /// Notes the time that functions took, most of it `function`, and reports the time if it was too long. Returns the
+    /// time in microseconds.
+    pub(crate) fn note_time(&self, start: Instant, function: &str, what: impl FnOnce() -> String) -> u64 {
+        let took = start.elapsed();
+        let microseconds = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let turns = &self.turns;
+        turns.runs.set(turns.runs.get() + 1);
+        turns.longest.set(turns.longest.get().max(microseconds));
+        if took > self.limit.get() {
+            turns.slow.set(turns.slow.get() + 1);
+            log::warn!("functions ({}) took {} ms, and other clients waited", what(), took.as_millis());
+        }
+        ran::note_latency(function, took);
+        microseconds
     }
 }
 

@@ -1,10 +1,12 @@
 //! `INFO farjump`.
 
 use farjump::RefusalCause;
+use farjump::config::Config;
 
 use crate::api::{self, Context, Info, InfoSource};
 use crate::functions;
 use crate::host;
+use crate::options::{shown_time, target_options};
 
 struct Fields;
 
@@ -30,15 +32,20 @@ impl InfoSource for Fields {
             info.text(c"warning", warning);
         }
         if let Some(options) = host.options() {
-            info.text(c"user", &options.user);
-            info.text(c"load", options.load.name());
-            info.number(c"linger_us", host.linger.get().as_micros() as u64);
-            info.number(c"limit_ms", host.limit.get().as_millis() as u64);
-            info.number(c"spin", u64::from(options.spin));
+            info.option("user", &options.user);
+            info.option("load", options.load.name());
+            info.option("linger", &shown_time(host.linger.get()));
+            info.option("limit", &shown_time(host.limit.get()));
+            info.option("spin", if options.spin { "yes" } else { "no" });
         }
         if let Some(target) = target {
             let stats = target.stats();
             info.text(c"address", &target.address());
+            for option in target_options() {
+                if let Ok(Some(value)) = target.config().get(option.name) {
+                    info.option(option.name, &value);
+                }
+            }
             info.number(c"links", target.sources() as u64);
             info.number(c"calls", stats.frames);
             info.number(c"dropped", stats.refused(RefusalCause::Rights));

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const SHORTEST: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// The time of functions after which they are reported. Any holder may change it.
+/// The time of functions after which they are reported, in nanoseconds. Any holder may change it.
 #[derive(Debug)]
 pub(crate) struct Limit(AtomicU64);
 
@@ -22,11 +22,14 @@ impl Limit {
     }
 
     pub(crate) fn get(&self) -> Duration {
-        Duration::from_millis(self.0.load(Ordering::Relaxed))
+        match self.0.load(Ordering::Relaxed) {
+            u64::MAX => Duration::MAX,
+            nanoseconds => Duration::from_nanos(nanoseconds),
+        }
     }
 
     pub(crate) fn set(&self, limit: Duration) {
-        self.0.store(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.0.store(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 }
 

@@ -5,7 +5,7 @@
 //! bytes), [`manifest`](library::manifest) (the images of all platforms).
 //! Target: [`resolve`] (imports), [`store`] (linked images by code id), [`in_place`] (code that runs in the mailbox),
 //! [`address_map`] (code at an address, for signal handlers), [`debugger`] (code as debuggers see it), [`arena`]
-//! (memory for code). Authors: `builder`, `inspect` (feature `build`).
+//! (memory for code). Authors: the crate `farjump-builder` makes libraries, whose layout is in [`library`].
 //!
 //! Native code in a process is trusted code: loading a library runs its author's code, and so does calling placed code;
 //! opening only reads. This crate guarantees that it checks bytes before it uses them, that placed code is exactly the
@@ -20,15 +20,11 @@ compile_error!(
 
 pub mod address_map;
 pub mod arena;
-#[cfg(feature = "build")]
-pub mod builder;
 mod code_id;
 pub mod debugger;
 mod domain;
 mod error;
 pub mod in_place;
-#[cfg(feature = "build")]
-pub mod inspect;
 pub mod library;
 pub mod resolve;
 mod shared_library;
@@ -44,6 +40,6 @@ pub use library::manifest::{Manifest, ManifestError};
 pub use library::signature::{Shape, Signature};
 pub use library::typed::{TypedArgs, TypedFunction, TypedReply};
 pub use library::{Library, LibraryIdentity, LibraryImage, PayloadRoutines};
-pub use resolve::import_causes::{ImportCause, MissingImports, Names, import_causes};
+pub use resolve::import_causes::{ImportCause, MissingImports, Names, import_causes, runtime_cause};
 pub use resolve::{Exports, Resolver};
 pub use store::{Capacity, Compilation, Copied, Inserted, LinkedImage, Refused, Store, Usage};

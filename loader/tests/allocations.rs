@@ -2,48 +2,21 @@
 
 mod code;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::process::Command;
 
 use code::{RETURN, image, reporter, text};
 use farjump_core::image::{ImageParts, Import, Place};
+use farjump_fixtures::allocation;
 use farjump_loader::library::bundle::{Bundle, BundleImage, SYMBOL, Sizes};
 use farjump_loader::{Arena, Library, Resolver, Store, code_id};
 
-thread_local! {
-    static COUNT: Cell<usize> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: every method passes its call unchanged to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.set(COUNT.get() + 1);
-        // SAFETY: the caller meets the same conditions for this call.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller meets the same conditions for this call.
-        unsafe { System.dealloc(memory, layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, len: usize) -> *mut u8 {
-        COUNT.set(COUNT.get() + 1);
-        // SAFETY: the caller meets the same conditions for this call.
-        unsafe { System.realloc(memory, layout, len) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: allocation::Counting = allocation::Counting;
 
-fn allocations(work: impl FnOnce()) -> usize {
-    let before = COUNT.get();
+fn allocations(work: impl FnOnce()) -> u64 {
+    let before = allocation::allocations();
     work();
-    COUNT.get() - before
+    allocation::allocations() - before
 }
 
 #[test]

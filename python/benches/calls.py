@@ -2,6 +2,8 @@
 
     python python/benches/calls.py --program target/release/farjump
 
+`farjump-perf` lies beside that program (docs/reference/perf.md, "Build it").
+
 An empty call is `echo` without arguments, over shm. The call from Rust is a round trip of `farjump perf latency
 --sizes 0`, on the same two processors, in the same round. "done futures" makes a thousand futures, completes them, and
 awaits them in turn. "futures" has a callback of the event loop complete each of them, as a library does that completes

@@ -104,7 +104,7 @@ def target(options: argparse.Namespace, *arguments: str, spins: bool = True) -> 
     places = chosen_processors(options)
     with tempfile.TemporaryDirectory(prefix="farjump-bench-") as folder:
         address = f"unix:{folder}/target"
-        command = [options.program, "serve", "--listen", address, *arguments, *(["--spin", "always"] if spins else [])]
+        command = [options.program, "serve", "--listen", address, *arguments, *(["--wait-policy", "always"] if spins else [])]
         said = open(f"{folder}/said", "w+")
         serving = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
         watchdog = threading.Timer(WATCHDOG, serving.kill)

@@ -7,6 +7,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView, PyString};
 
+use crate::errors::class_name;
+
 /// The bytes of one argument, borrowed from its object.
 pub(crate) enum Arguments<'py> {
     Bytes(Bound<'py, PyBytes>),
@@ -66,12 +68,6 @@ impl<'py> Arguments<'py> {
 /// and panics.
 pub(crate) struct Items<T>(pub(crate) Vec<T>);
 
-impl<T> Default for Items<T> {
-    fn default() -> Self {
-        Items(Vec::new())
-    }
-}
-
 impl<'py, T: FromPyObjectOwned<'py>> FromPyObject<'_, 'py> for Items<T> {
     type Error = PyErr;
 
@@ -89,9 +85,9 @@ fn refusal(object: &Bound<'_, PyAny>, name: &str, error: PyErr) -> PyErr {
     if !error.is_instance_of::<PyTypeError>(object.py()) {
         return error;
     }
-    let class = object.get_type().name().map(|name| name.to_string()).unwrap_or_default();
     PyTypeError::new_err(format!(
-        "{name} is of type {class}, which has no bytes to send: give bytes, bytearray, memoryview or a contiguous array"
+        "{name} is of type {}, which has no bytes to send: give bytes, bytearray, memoryview or a contiguous array",
+        class_name(object)
     ))
 }
 

@@ -3,8 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use farjump::config::{ConfigError, ConfigFault};
 use farjump::{CallError, Error, ServeError, WaitError};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -23,9 +24,11 @@ fn made<'py>(py: Python<'py>, class: &str, text: String) -> PyResult<Bound<'py, 
 /// Returns the exception for an error, with its sentence.
 pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     let class = match error {
+        Error::Config(error) => return config_exception(error),
         Error::Connect(_) => "ConnectError",
         Error::Inject(_) => "InjectError",
         Error::Wait(WaitError::TimedOut { .. }) => "TimedOut",
+        Error::Wait(WaitError::Closed { .. }) => return closed(py, "link"),
         Error::Wait(WaitError::PeerGone { .. }) => "PeerGone",
         Error::Call(CallError::Refused { .. }) => "Refused",
         Error::Call(CallError::Panicked { .. }) => "Panicked",
@@ -56,6 +59,19 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
         Ok(raised)
     });
     raised.map_or_else(|error| error, PyErr::from_value)
+}
+
+/// Returns the exception for an error of an option: `TypeError` for an unknown name, as for any keyword argument.
+pub(crate) fn config_exception(error: &ConfigError) -> PyErr {
+    match error.fault {
+        ConfigFault::Unknown { .. } | ConfigFault::Renamed { .. } => PyTypeError::new_err(error.to_string()),
+        _ => PyValueError::new_err(error.to_string()),
+    }
+}
+
+/// Returns the name of an object's class, for an error.
+pub(crate) fn class_name(object: &Bound<'_, PyAny>) -> String {
+    object.get_type().name().map(|name| name.to_string()).unwrap_or_default()
 }
 
 /// Returns whether an exception is one of farjump's.

@@ -1,7 +1,7 @@
 //! farjump for Python: the extension module `farjump._native`, over the Rust library.
 //!
-//! `shared` holds a link under a lock and lets threads and event loops sleep on it together; `pending`, `pendings`,
-//! `awaited` and `event_loop` take outcomes. `docs/design/hosts.md` has the reasons.
+//! `calls::shared` is a link of threads and event loops; `pending`, `pendings`, `awaited`, `event_loop` and `methods`
+//! take outcomes. `docs/design/hosts.md` has the reasons.
 
 mod arguments;
 mod calls;
@@ -10,9 +10,10 @@ mod library;
 mod link;
 mod lock;
 mod objects;
+mod options;
+mod patience;
 mod process;
 mod target;
-mod target_options;
 
 use pyo3::prelude::*;
 
@@ -24,7 +25,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<crate::calls::pending::Pending>()?;
     module.add_class::<crate::calls::pendings::Pendings>()?;
     module.add_class::<target::Target>()?;
-    module.add_function(wrap_pyfunction!(crate::calls::pendings::gather, module)?)?;
+    module.add_function(wrap_pyfunction!(crate::calls::methods::gather, module)?)?;
     module.add_class::<crate::objects::handle::Handle>()?;
     module.add_class::<crate::objects::store::Store>()?;
     module.add_class::<crate::objects::placement::Placement>()?;

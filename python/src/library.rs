@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use farjump::{Level, Machine, Platform};
-use farjump_loader::builder::{LinkError, link_library as link};
+use farjump_builder::{LinkError, link_library as link};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 

@@ -1,16 +1,14 @@
 //! Links.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farjump::{Awaited, Error, InjectError, Key, Mode, WaitError};
-use pyo3::exceptions::PyValueError;
+use farjump::{Awaited, Error, InjectError, LinkConfig, WaitError};
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
+use pyo3::types::{PyDict, PyList, PyTuple};
 
 use crate::arguments::Arguments;
 use crate::calls::awaited::{Credit, Entry};
@@ -20,16 +18,19 @@ use crate::calls::pending::{Pending, outcome};
 use crate::calls::pendings::{Pendings, send};
 use crate::calls::ready::ready;
 use crate::calls::sending::{Unsent, try_to_group};
-use crate::calls::shared::{Look, Shared, look};
+use crate::calls::shared::Shared;
 use crate::errors::{closed, exception, guarded, limit, raise};
 use crate::objects::handle::Handle;
-use crate::objects::store::handle_exception;
+use crate::objects::request::handle_exception;
+use crate::options;
 use crate::process::Process;
 
 /// Time between two checks for signals while a link is made.
 const CONNECT_TURN: Duration = Duration::from_millis(20);
 
 /// A connection to a target. Any number of threads and event loops may use it at once.
+///
+/// Options are keyword arguments: docs/reference/options.md describes them, and `Link.options` names them.
 #[pyclass(frozen, module = "farjump", weakref)]
 pub(crate) struct Link {
     shared: Arc<Shared>,
@@ -39,48 +40,19 @@ pub(crate) struct Link {
 static STORE: LazyLock<Result<farjump::Library, String>> =
     LazyLock::new(|| farjump::Library::by_name(farjump::objects::NAME).map_err(|error| error.to_string()));
 
-/// Converts a time limit for the Rust library. `None` becomes the longest duration.
-fn or_forever(limit: Option<Duration>) -> Duration {
-    limit.unwrap_or(Duration::MAX)
-}
-
 #[pymethods]
 impl Link {
     #[new]
-    #[pyo3(
-        signature = (address, *, transport=None, mode=None, connect_timeout=Some(5.0), send_timeout=Some(10.0), reply_mailbox_size=None, key_file=None),
-        text_signature = "(address, *, transport=None, mode=None, connect_timeout=5.0, send_timeout=10.0, reply_mailbox_size=None, key_file=None)"
-    )]
-    #[expect(clippy::too_many_arguments, reason = "named ones, of Python")]
-    fn new(
-        py: Python<'_>,
-        address: &str,
-        transport: Option<&str>,
-        mode: Option<&str>,
-        connect_timeout: Option<f64>,
-        send_timeout: Option<f64>,
-        reply_mailbox_size: Option<usize>,
-        key_file: Option<PathBuf>,
-    ) -> PyResult<Link> {
+    #[pyo3(signature = (address, **options), text_signature = "(address, **options)")]
+    fn new(py: Python<'_>, address: &str, options: Option<&Bound<'_, PyDict>>) -> PyResult<Link> {
         guarded(py, || {
             let process = Process::this();
-            let mut builder = farjump::Link::builder(address)
-                .connect_timeout(or_forever(limit(connect_timeout, "connect_timeout")?));
-            if let Some(name) = transport {
-                builder = builder.transport(name);
-            }
-            if let Some(mode) = mode {
-                builder = builder.mode(mode.parse::<Mode>().map_err(PyValueError::new_err)?);
-            }
-            if let Some(bytes) = reply_mailbox_size {
-                builder = builder.reply_mailbox_size(bytes);
-            }
-            if let Some(path) = key_file {
-                builder = builder.key(Key::read(&path).map_err(|error| exception(py, &error.into()))?);
-            }
-            let send_timeout = or_forever(limit(send_timeout, "send_timeout")?);
-            let link = connect(py, builder)?;
-            let shared = Shared::new(link, address.to_owned(), send_timeout, process)?;
+            let mut config: LinkConfig = options::config(options)?;
+            let send_timeout = config.send_timeout;
+            // The link's own wait, at the end of a group, holds its lock.
+            config.send_timeout = send_timeout.min(LinkConfig::default().send_timeout);
+            let link = connect(py, farjump::Link::builder(address).config(config))?;
+            let shared = Shared::new(link, address.to_owned(), send_timeout, process);
             Ok(Link { shared: Arc::new(shared) })
         })
     }
@@ -184,13 +156,9 @@ impl Link {
             let limit = limit(timeout, "timeout")?;
             let call = Call::of(function, args)?;
             let number = self.send_call(py, &call)?;
-            let found = self.shared.wait(py, limit, |link| match look(link, number) {
-                Look::Pending => None,
-                found => Some(found),
-            });
-            match found {
-                Ok(Some(Look::Outcome(found))) => outcome(py, found, &call.results),
-                Ok(_) => {
+            match self.shared.wait(py, limit, |link| link.poll_raw(number).transpose()) {
+                Ok(Some(found)) => outcome(py, found, &call.results),
+                Ok(None) => {
                     self.shared.abandon(number);
                     Err(self.shared.timed_out(py, Awaited::Outcome, limit.unwrap_or_default()))
                 }
@@ -249,8 +217,7 @@ impl Link {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         guarded(py, || {
             self.shared.process.check(py, "link")?;
-            self.shared.close(py);
-            Ok(())
+            self.shared.close(py)
         })
     }
 
@@ -258,7 +225,7 @@ impl Link {
     #[getter]
     fn closed(&self, py: Python<'_>) -> PyResult<bool> {
         self.shared.process.check(py, "link")?;
-        Ok(self.shared.with(py, |held| held.link.is_none()))
+        Ok(self.shared.with(py, |held| held.link().is_none()))
     }
 
     /// The address that the program passed.
@@ -287,6 +254,15 @@ impl Link {
         let peer = self.with(py, farjump::Link::peer)?;
         let address = peer.address.map(|address| address.to_string());
         py.import("farjump._types")?.getattr("Peer")?.call1((peer.pid, peer.uid, peer.name, address))
+    }
+
+    /// Its options as text, by the names of their keyword arguments. None where other options, or the machine, decide.
+    #[getter]
+    fn options<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        guarded(py, || {
+            let config = self.with(py, farjump::Link::config)?;
+            options::shown(py, &LinkConfig { send_timeout: self.shared.send_timeout, ..config })
+        })
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -323,15 +299,19 @@ impl Link {
     fn with<R: Send>(&self, py: Python<'_>, act: impl FnOnce(&farjump::Link) -> R + Send) -> PyResult<R> {
         guarded(py, || {
             self.shared.process.check(py, "link")?;
-            let done = self.shared.with(py, |held| held.link.as_ref().map(act));
+            let done = self.shared.with(py, |held| held.link().map(act));
             done.ok_or_else(|| closed(py, "link"))
         })
     }
 
     /// Wakes the target, if it sleeps, for calls that were sent. An error comes with their outcomes.
     fn finish_group(&self, py: Python<'_>) {
+        // The arguments may have come from a generator that forked.
+        if !self.shared.process.is_this() {
+            return;
+        }
         self.shared.with(py, |held| {
-            if let Some(link) = &held.link {
+            if let Some(link) = held.link() {
                 let _ = link.group().finish();
             }
         });
@@ -344,11 +324,7 @@ impl Link {
         library: &farjump::Library,
         bytes: &[u8],
     ) -> PyResult<Option<u32>> {
-        let sent = self.shared.with(py, |held| {
-            let sent = held.link.as_ref().map(|link| try_to_group(link, library, bytes));
-            held.wake_others(None);
-            sent
-        });
+        let sent = self.shared.look(py, |link| link.map(|link| try_to_group(link, library, bytes)));
         let sent = sent.ok_or_else(|| closed(py, "link"))?;
         sent.transpose().map_err(|error| exception(py, &error))
     }

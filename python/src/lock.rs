@@ -6,12 +6,10 @@
 //! Objects may be moved into the value and out of it. Work that takes an object out returns it, so that it is dropped
 //! after the lock.
 
-use std::sync::{Condvar, MutexGuard, PoisonError, TryLockError, TryLockResult};
-use std::time::Duration;
+use std::sync::{MutexGuard, PoisonError, TryLockError, TryLockResult};
 
 use pyo3::PyTraverseError;
 use pyo3::prelude::*;
-use pyo3::sync::MutexExt;
 
 #[expect(clippy::disallowed_types, reason = "the one place where it is wrapped")]
 type Mutex<T> = std::sync::Mutex<T>;
@@ -40,11 +38,6 @@ impl<T> Lock<T> {
     /// GIL.
     pub(crate) fn with<R: Send>(&self, work: impl FnOnce(&mut T) -> R + Send) -> R {
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// As [`Lock::with`] in a thread that has the GIL. It releases the GIL if it has to wait.
-    pub(crate) fn with_attached<R: Send>(&self, py: Python<'_>, work: impl FnOnce(&mut T) -> R + Send) -> R {
-        work(&mut self.0.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner))
     }
 
     /// As [`Lock::with`], if no other thread has the value.
@@ -83,36 +76,5 @@ fn free<'m, T>(tried: TryLockResult<MutexGuard<'m, T>>) -> Option<MutexGuard<'m,
         Ok(value) => Some(value),
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
         Err(TryLockError::WouldBlock) => None,
-    }
-}
-
-/// A lead that one thread has, while other threads wait until it ends. For threads without the GIL.
-#[derive(Debug, Default)]
-pub(crate) struct Lead {
-    taken: Mutex<bool>,
-    ended: Condvar,
-}
-
-impl Lead {
-    /// Takes the lead, until the result is dropped. If another thread has the lead, waits until that ends, `longest` at
-    /// most, and returns `None`.
-    pub(crate) fn take(&self, longest: Duration) -> Option<Leads<'_>> {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if *taken {
-            drop(self.ended.wait_timeout(taken, longest));
-            return None;
-        }
-        *taken = true;
-        Some(Leads(self))
-    }
-}
-
-/// The lead of this thread.
-pub(crate) struct Leads<'l>(&'l Lead);
-
-impl Drop for Leads<'_> {
-    fn drop(&mut self) {
-        *self.0.taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
-        self.0.ended.notify_all();
     }
 }

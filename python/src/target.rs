@@ -1,22 +1,21 @@
 //! Targets.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farjump::{Error, Stats, Stopper};
+use farjump::{Data, Error, Stats, Stopper, TargetBuilder, TargetConfig};
+use farjump_handles::StoreConfig;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 
-use crate::arguments::Items;
+use crate::arguments::Arguments;
 use crate::errors::{closed, exception, guarded, limit, raise};
 use crate::library::Library;
 use crate::lock::Lock;
-use crate::objects::store::handle_exception;
+use crate::objects::request::handle_exception;
+use crate::options;
 use crate::process::Process;
-use crate::target_options::Choices;
 
 /// Longest time without a check for signals, in the thread that handles them. Also the longest age of statistics while
 /// a thread serves.
@@ -55,10 +54,80 @@ struct Served {
 
 /// A target, in which the functions that sources inject run. It serves while `run` or `poll` does, in one thread at
 /// a time.
+///
+/// `local` has the libraries whose functions sources may call by name, or their paths. `data` is the bytes that
+/// functions work on, which are copied, or the path of a file. Further options are keyword arguments:
+/// docs/reference/options.md describes them, and `Target.options` names them.
 #[pyclass(frozen, module = "farjump", weakref)]
 pub(crate) struct Target {
     served: Arc<Served>,
     address: String,
+    config: TargetConfig,
+}
+
+/// Returns the builder of a target with these options.
+///
+/// # Errors
+/// An invalid value; no memory for objects.
+fn builder(
+    py: Python<'_>,
+    address: &str,
+    local: Option<&Bound<'_, PyAny>>,
+    data: Option<&Bound<'_, PyAny>>,
+    options: Option<&Bound<'_, PyDict>>,
+) -> PyResult<TargetBuilder<'static>> {
+    let mut config = TargetConfig::default();
+    options::set_all(&mut config, options)?;
+    let libraries = local.map(|local| libraries(&mut config, local)).transpose()?.unwrap_or_default();
+    let data = data.map(|data| bytes(&mut config, data)).transpose()?.unwrap_or_else(|| Some(Data::empty()));
+    options::check(&config)?;
+    let mut builder = farjump::Target::listen(address);
+    if let Some(data) = data {
+        builder = builder.args_owned(data);
+    }
+    if let Some(capacity) = config.objects {
+        let store = StoreConfig {
+            capacity: Some(capacity as u64),
+            spill_folder: config.objects_spill_folder.clone(),
+            spill_bytes: config.objects_spill_bytes.map(|bytes| bytes as u64),
+            ..StoreConfig::default()
+        };
+        let store = farjump_handles::Store::options().config(store).build();
+        builder = builder.objects(store.map_err(|error| handle_exception(py, &error))?.service());
+    }
+    let builder = libraries
+        .iter()
+        .fold(builder.config(config), |builder, library| builder.local(&library.get().library));
+    // SAFETY: as for `ctypes.CDLL`, the program is responsible for the libraries that it names.
+    Ok(unsafe { builder.load_libraries() })
+}
+
+/// Returns the libraries among the items of `local`. Its paths are an option.
+fn libraries(config: &mut TargetConfig, local: &Bound<'_, PyAny>) -> PyResult<Vec<Py<Library>>> {
+    let items = if local.is_instance_of::<PyString>() { None } else { local.try_iter().ok() };
+    let Some(items) = items else {
+        // Text, or a value of a wrong type.
+        options::set(config, "local", local)?;
+        return Ok(Vec::new());
+    };
+    let (mut libraries, paths) = (Vec::new(), PyList::empty(local.py()));
+    for item in items {
+        let item = item?;
+        match item.cast::<Library>() {
+            Ok(library) => libraries.push(library.clone().unbind()),
+            Err(_) => paths.append(item)?,
+        }
+    }
+    options::set(config, "local", &paths)?;
+    Ok(libraries)
+}
+
+/// Returns the bytes of `data`. If it is a path instead, that is an option, and `None` is returned.
+fn bytes(config: &mut TargetConfig, data: &Bound<'_, PyAny>) -> PyResult<Option<Data>> {
+    if options::is_path(data)? {
+        return options::set(config, "data", data).map(|()| None);
+    }
+    Ok(Some(Data::from_bytes(Arguments::named(data, "data")?.bytes().to_vec())))
 }
 
 /// Serves until the target is stopped, or `until`. Returns `true` if it was stopped.
@@ -157,93 +226,29 @@ impl Target {
 impl Target {
     #[new]
     #[pyo3(
-        signature = (
-            address, *, transport=None, exports=Items::default(),
-            wanted_libraries=Items::default(), process_symbols=false, local=Items::default(),
-            modes=None, data=None, rights=None, allow_code=None, allow_making=false,
-            destinations=None, key_file=None, peer_key_file=None, peer_timeout=None,
-            clear=false, mailbox_size=None, arena_size=None, store_capacity=None,
-            max_sources=None, max_payload=None, max_image=None, max_frame=None,
-            max_source_memory=None, handshake_timeout=None, store=None
-        ),
-        text_signature = "(address, *, transport=None, exports=(), wanted_libraries=(), process_symbols=False, local=(), \
-            modes=None, data=None, rights=None, allow_code=None, allow_making=False, destinations=None, \
-            key_file=None, peer_key_file=None, peer_timeout=None, clear=False, mailbox_size=None, \
-            arena_size=None, store_capacity=None, max_sources=None, max_payload=None, max_image=None, \
-            max_frame=None, max_source_memory=None, handshake_timeout=None, store=None)"
+        signature = (address, *, local=None, data=None, **options),
+        text_signature = "(address, *, local=(), data=None, **options)"
     )]
-    #[expect(clippy::too_many_arguments, reason = "named ones, of Python")]
     fn new(
         py: Python<'_>,
         address: &str,
-        transport: Option<String>,
-        exports: Items<PathBuf>,
-        wanted_libraries: Items<String>,
-        process_symbols: bool,
-        local: Items<Py<Library>>,
-        modes: Option<Items<String>>,
-        data: Option<Py<PyAny>>,
-        rights: Option<Items<String>>,
-        allow_code: Option<Items<String>>,
-        allow_making: bool,
-        destinations: Option<BTreeMap<String, String>>,
-        key_file: Option<PathBuf>,
-        peer_key_file: Option<PathBuf>,
-        peer_timeout: Option<f64>,
-        clear: bool,
-        mailbox_size: Option<usize>,
-        arena_size: Option<usize>,
-        store_capacity: Option<(usize, usize)>,
-        max_sources: Option<usize>,
-        max_payload: Option<usize>,
-        max_image: Option<usize>,
-        max_frame: Option<usize>,
-        max_source_memory: Option<usize>,
-        handshake_timeout: Option<f64>,
-        store: Option<u64>,
+        local: Option<&Bound<'_, PyAny>>,
+        data: Option<&Bound<'_, PyAny>>,
+        options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Target> {
         guarded(py, || {
             let process = Process::this();
-            let choices = Choices {
-                transport,
-                exports,
-                wanted_libraries,
-                process_symbols,
-                local,
-                modes,
-                data,
-                rights,
-                allow_code,
-                allow_making,
-                destinations,
-                key_file,
-                peer_key_file,
-                peer_timeout,
-                clear,
-                mailbox_size,
-                arena_size,
-                store_capacity,
-                max_sources,
-                max_payload,
-                max_image,
-                max_frame,
-                max_source_memory,
-                handshake_timeout,
-            };
-            let mut builder = choices.builder(py, address)?;
-            if let Some(bytes) = store {
-                let store = farjump_handles::Store::options().capacity(bytes).build();
-                builder = builder.objects(store.map_err(|error| handle_exception(py, &error))?.service());
-            }
+            let builder = builder(py, address, local, data, options)?;
             let target = builder.build().map_err(|error| exception(py, &error))?;
             let (address, stopper) = (target.address(), target.stopper());
+            let config = target.config().clone();
             let known = Lock::new(Known::of(&target));
             let served = Arc::new(Served { target: Lock::new(Some(target)), known, stopper, process });
             TARGETS.with(|targets| {
                 targets.retain(|target| target.strong_count() != 0);
                 targets.push(Arc::downgrade(&served));
             });
-            Ok(Target { served, address })
+            Ok(Target { served, address, config })
         })
     }
 
@@ -322,6 +327,12 @@ impl Target {
     #[getter]
     fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Its options as text, by the names of their keyword arguments. None where other options, or the machine, decide.
+    #[getter]
+    fn options<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        guarded(py, || options::shown(py, &self.config))
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {

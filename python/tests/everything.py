@@ -21,7 +21,7 @@ import warnings
 
 import farjump
 from farjump import _native
-from support import library, milliseconds
+from support import library, milliseconds, options
 
 # Memory that a wrong size may take, in bytes.
 MEMORY = 8 << 30
@@ -29,6 +29,8 @@ MEMORY = 8 << 30
 CALL = 0.03
 # Objects of each class that are used.
 OBJECTS = 6
+# Options that change the process for good, or leave a file behind.
+LASTING = ("crash_report", "perf_map")
 
 
 class Stuck(BaseException):
@@ -101,7 +103,7 @@ def instances(address, folder):
     ended.close()
     made = [link, closed, echo, of_closed, done, failed, cancelled, link.inject(slow, milliseconds(2)), target, ended]
     made += [link.map(echo, [b"1", b"2"]), farjump.gather([done, cancelled]), iter(link.map(echo, [b"1"]))]
-    owner = farjump.Target(f"unix:{folder}/owner", store=1 << 20)
+    owner = farjump.Target(f"unix:{folder}/owner", objects=1 << 20)
     threading.Thread(target=owner.run, daemon=True).start()
     store, shut = farjump.Store(owner.address), farjump.Store(owner.address, mapped=False)
     shut.close()
@@ -221,6 +223,9 @@ class Calls:
             parameters = []
         places = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
         good = [self.good.get(one.name, None if one.default is one.empty else one.default) for one in places]
+        named = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+        if any(one.kind is one.VAR_KEYWORD for one in parameters):
+            named += [option for option in options(name) if option not in (*named, *LASTING)]
         ours = [one for objects in self.pool.values() for one in objects[:1]]
         all_values = [*self.values, *ours, function]
         await self.call(name, function)
@@ -230,11 +235,11 @@ class Calls:
             for place in range(len(good)):
                 await self.call(name, function, *good[:place], value, *good[place + 1 :])
             # There are many: each gets every other value, and some also get it in a list.
-            for place, one in enumerate(parameters):
-                if one.kind is one.KEYWORD_ONLY and (number + place) % 2 == 0:
-                    await self.call(f"{name} {one.name}=", function, *good, **{one.name: value})
+            for place, keyword in enumerate(named):
+                if (number + place) % 2 == 0:
+                    await self.call(f"{name} {keyword}=", function, *good, **{keyword: value})
                     if number % 3 == 0:
-                        await self.call(f"{name} {one.name}=", function, *good, **{one.name: [value]})
+                        await self.call(f"{name} {keyword}=", function, *good, **{keyword: [value]})
         for pair in itertools.product(all_values[::6], repeat=2):
             await self.call(name, function, *pair)
         await self.call(name, function, *[None] * 9)

@@ -1,5 +1,6 @@
 """Targets and child processes of the tests, each with a watchdog."""
 
+import ast
 import contextlib
 import os
 import resource
@@ -13,6 +14,7 @@ import farjump
 
 # Longest time of a child, in seconds.
 WATCHDOG = 60
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 
 
 def library(name):
@@ -23,6 +25,31 @@ def library(name):
 def milliseconds(number):
     """Returns the arguments of `slow`."""
     return number.to_bytes(2, "little")
+
+
+def options(name):
+    """Returns the names of the keyword arguments of a class or a method, as the stubs list them: `Target`, `Store.publisher`."""
+    with open(os.path.join(os.path.dirname(farjump.__file__), "_native.pyi")) as file:
+        stubs = ast.parse(file.read())
+    kind, _, method = name.partition(".")
+    found = [
+        one
+        for stub in stubs.body
+        if isinstance(stub, ast.ClassDef) and stub.name == kind
+        for one in stub.body
+        if isinstance(one, ast.FunctionDef) and one.name == (method or "__new__")
+    ]
+    return [argument.arg for one in found for argument in one.args.kwonlyargs]
+
+
+@contextlib.contextmanager
+def served(address, **choices):
+    """Serves a target on a thread, and yields it."""
+    with farjump.Target(address, **choices) as target:
+        serving = threading.Thread(target=target.run)
+        serving.start()
+        yield target
+    serving.join()
 
 
 def python(script, *args, **options):
@@ -69,7 +96,7 @@ class WithTarget(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory(prefix="farjump-python-")
         cls.address = f"unix:{cls.folder.name}/target"
-        command = [os.environ["TEST_PROGRAM"], "serve", "--listen", cls.address, "--export", "libc.so.6", *cls.SERVES]
+        command = [os.environ["TEST_PROGRAM"], "serve", "--listen", cls.address, "--export-library", "libc.so.6", *cls.SERVES]
         cls.serving = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )

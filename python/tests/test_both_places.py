@@ -101,7 +101,7 @@ class BothPlaces(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory(prefix="farjump-python-")
-        cls.target = farjump.Target(f"unix:{cls.folder.name}/owner", store=1 << 20, exports=["libm.so.6"])
+        cls.target = farjump.Target(f"unix:{cls.folder.name}/owner", objects="1M", export_library=["libm.so.6"])
         cls.serving = threading.Thread(target=cls.target.run)
         cls.serving.start()
         cls.owner = farjump.Link(cls.target.address)
@@ -137,7 +137,7 @@ class BothPlaces(unittest.TestCase):
                 self.there(divided, which, 7, 0, 7.0, 0.0)
             self.assertIsInstance(self.there(divided_as_numpy, which, 7, 0, 7.0, 0.0), float)
 
-    def test_arguments_at_the_data_are_those_of_the_signature_at_either_place(self):
+    def test_arguments_are_those_of_the_signature_at_either_place(self):
         handle = farjump.put_array(self.store, PLAIN)
         for args, words in (
             ((1.5,), "`n` of `summed` is of type float, and the signature says i8"),

@@ -14,9 +14,7 @@ import unittest
 
 import farjump
 from farjump import _native
-from support import WATCHDOG, WithTarget
-
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+from support import ROOT, WATCHDOG, WithTarget
 
 
 class Documents(WithTarget):
@@ -63,8 +61,11 @@ class Documents(WithTarget):
             for one in stub.body:
                 if getattr(one, "name", None) == "__new__":
                     shown = inspect.signature(getattr(_native, stub.name)).parameters.values()
-                    defaults = [ast.literal_eval(default) for default in one.args.kw_defaults]
-                    self.assertEqual([one.default for one in shown if one.kind is one.KEYWORD_ONLY], defaults)
+                    named = {one.name: one.default for one in shown if one.kind is one.KEYWORD_ONLY}
+                    defaults = map(ast.literal_eval, one.args.kw_defaults)
+                    stated = dict(zip((argument.arg for argument in one.args.kwonlyargs), defaults, strict=True))
+                    # Further keywords are options: test_options.py has them all.
+                    self.assertEqual({name: stated[name] for name in named}, named)
         self.assertTrue(os.path.exists(os.path.join(os.path.dirname(farjump.__file__), "py.typed")))
 
 

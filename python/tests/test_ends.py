@@ -56,7 +56,7 @@ class WithScripts(WithTarget):
             self.assertNotIn(bad, output)
         return output
 
-    def tells_children(self, transport):
+    def checks_children(self, transport):
         """Checks a link over this transport in a forked child, and in a parent that starts a program."""
         output = self.ran(
             MADE,
@@ -81,7 +81,7 @@ class OverTcp(WithScripts):
     SERVES = ("--transport", "tcp")
 
     def test_a_multiprocessing_child_raises_forked_and_programs_still_start(self):
-        self.tells_children("tcp")
+        self.checks_children("tcp")
 
 
 class Ends(WithScripts):
@@ -107,9 +107,9 @@ class Ends(WithScripts):
         self.assertFalse(os.path.exists(f"{self.folder.name}/target-own"))
 
     def test_a_multiprocessing_child_raises_forked_and_programs_still_start(self):
-        self.tells_children("shm")
+        self.checks_children("shm")
 
-    def test_a_fork_while_threads_and_a_loop_wait_leaves_both_in_order(self):
+    def test_a_fork_beside_waiting_threads_and_a_loop_harms_neither(self):
         output = self.ran(
             MADE,
             """
@@ -122,11 +122,11 @@ class Ends(WithScripts):
                     signal.alarm(15)
                     # The loop is the parent's: only what is new works.
                     own = farjump.Link(address).call(echo, b"child", timeout=10)
-                    print("child", own, link_is_told(), flush=True)
+                    print("child", own, link_is_refused(), flush=True)
                     os._exit(0)
                 replies = await late
                 print(len(replies), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-            def link_is_told():
+            def link_is_refused():
                 try:
                     link.flush()
                 except farjump.Forked:

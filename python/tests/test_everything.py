@@ -38,7 +38,7 @@ class Everything(WithTarget):
         for name in ("Link.call", "Link.map", "Pending.wait", "Pendings.wait", "Store.put", "Store.wait", "Target.poll", "Replies.__next__"):
             self.assertIn(name, called)
 
-    def test_nothing_that_is_called_in_an_event_loop_does_worse_than_raise(self):
+    def test_nothing_called_in_an_event_loop_does_worse_than_raise(self):
         called = self.calls("loop")
         for name in ("Link.inject_async", "Pendings.__await__", "Pending.__await__", "next(Ready)"):
             self.assertIn(name, called)

@@ -82,7 +82,7 @@ class Finalisers(WithTarget):
             "asyncio.run(main())\n"
         )
 
-    def test_arguments_of_calls_that_were_not_sent_are_dropped_without_the_lock(self):
+    def test_arguments_of_unsent_calls_are_dropped_without_the_lock(self):
         child = python(
             "import asyncio, sys, threading\n"
             "import farjump\n"

@@ -170,10 +170,10 @@ class Injected(WithTarget):
 
     def test_functions_of_libm_are_the_targets(self):
         power = farjump.ifunc("f8, f8 -> f8")(lambda x, y: math.exp(x) + math.sin(y))
-        with self.assertRaisesRegex(farjump.Refused, r"`exp`.*serve --export libm.so.6`, or farjump.Target\(") as caught:
+        with self.assertRaisesRegex(farjump.Refused, r"`exp`.*serve --export-library libm.so.6`, or farjump.Target\(") as caught:
             self.link().call(power, 0.0, 0.0, timeout=WATCHDOG)
         self.assertEqual((caught.exception.ifunc, caught.exception.cause), ("_lambda_", "unresolved import"))
-        with farjump.Target(f"unix:{self.folder.name}/libm", exports=["libm.so.6"]) as target:
+        with farjump.Target(f"unix:{self.folder.name}/libm", export_library=["libm.so.6"]) as target:
             serving = threading.Thread(target=target.run)
             serving.start()
             with farjump.Link(target.address) as link:

@@ -28,7 +28,7 @@ def scaled(rows, factor, result):
 
 class Objects(WithTarget):
     def setUp(self):
-        target = farjump.Target(f"unix:{self.folder.name}/{self.id()[-20:]}", store=1 << 20)
+        target = farjump.Target(f"unix:{self.folder.name}/{self.id()[-20:]}", objects=1 << 20)
         serving = threading.Thread(target=target.run)
         serving.start()
         self.addCleanup(serving.join)

@@ -17,7 +17,7 @@ class Installation(WithTarget):
             farjump.Link(self.address, transport="ucx-put")
         self.assertNotIn("--features", str(caught.exception))
 
-    def test_without_numba_the_rest_works_and_the_decorator_says_what_to_install(self):
+    def test_without_numba_the_rest_works_and_the_decorator_names_it(self):
         script = (
             "import sys\nsys.modules['numba'] = None\nimport farjump\n"
             "try:\n    farjump.ifunc('f8 -> f8')\nexcept farjump.IfuncError as error:\n    print(error)\n"

@@ -42,7 +42,7 @@ class Owner(unittest.TestCase):
         self.assertEqual(owner.stdout.readline(), f"farjump.owner: serves at {self.address}\n")
         return owner
 
-    def test_the_default_is_half_of_the_memory_that_the_process_may_use(self):
+    def test_the_default_is_half_of_the_processs_memory(self):
         from farjump import owner
 
         machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -93,7 +93,8 @@ class Owner(unittest.TestCase):
             (["--memory", "much", self.address], "--memory"),
             ([f"unix:{self.folder}/none/store"], "none"),
             ([f"unix:{self.folder}/{'long' * 40}"], "long"),
-            (["--export", "libno-such.so", self.address], "libno-such.so"),
+            (["--export-library", "libno-such.so", self.address], "libno-such.so"),
+            (["--export", "libm.so.6", self.address], "--export is called --export-library now"),
         ):
             owner = self.start(*arguments)
             self.assertIn(owner.wait(WATCHDOG), (1, 2))

@@ -22,7 +22,7 @@ except (ImportError, unittest.SkipTest) as error:
 OWNERS = """
 import sys, threading, numpy, farjump
 for address in iter(sys.stdin.readline, ""):
-    with farjump.Target(address.strip(), store=64 << 20, exports=["libm.so.6"]) as target:
+    with farjump.Target(address.strip(), objects="64M", export_library=["libm.so.6"]) as target:
         serving = threading.Thread(target=target.run)
         serving.start()
         with farjump.Store(target.address) as store:
@@ -53,7 +53,7 @@ class Places(unittest.TestCase):
     def put(self, array, store=None):
         return farjump.put_array(store or self.store, array)
 
-    def test_a_function_runs_at_the_owner_here_or_where_it_is_sooner(self):
+    def test_a_function_runs_here_there_or_where_it_is_sooner(self):
         rows = np.random.default_rng(5).random((1000, 16), dtype="f4")
         handle = self.put(rows)
         for place in ("owner", "here", "auto", "auto", "auto"):
@@ -72,10 +72,10 @@ class Places(unittest.TestCase):
         handles = [self.put(np.roll(rows, turn, axis=0), (self.store, other)[turn % 2]) for turn in range(8)]
         self.assertEqual(farjump.map(handles, nearest, rows[0]).wait(WATCHDOG), list(range(8)))
 
-        async def ask():
+        async def call():
             return await farjump.map(handles, nearest, rows[0])
 
-        self.assertEqual(asyncio.run(asyncio.wait_for(ask(), WATCHDOG)), list(range(8)))
+        self.assertEqual(asyncio.run(asyncio.wait_for(call(), WATCHDOG)), list(range(8)))
         self.store.evict(handles[0])
         outcomes = farjump.map(handles, nearest, rows[0], return_exceptions=True).wait(WATCHDOG)
         self.assertIsInstance(outcomes[0], farjump.Gone)
@@ -202,7 +202,7 @@ class Places(unittest.TestCase):
 class InTheFile(WithTarget):
     """An owner with memory for three of nine objects."""
 
-    SERVES = ("--objects", "1M", "--objects-spill", tempfile.gettempdir(), "--objects-spill-bytes", "64M")
+    SERVES = ("--objects", "1M", "--objects-spill-folder", tempfile.gettempdir(), "--objects-spill-bytes", "64M")
 
     def test_a_function_starts_when_its_object_has_come_from_the_file(self):
         store = farjump.Store(self.address)
@@ -218,7 +218,7 @@ class InTheFile(WithTarget):
         for turn, handle in enumerate(handles):
             self.assertEqual(link.call(nearest, handle, rows[0], timeout=WATCHDOG), turn)
 
-    def test_an_object_is_made_where_others_go_to_the_file_for_it(self):
+    def test_an_object_is_made_where_others_read_its_file(self):
         store = farjump.Store(self.address)
         self.addCleanup(store.close)
         rows = np.eye(256, dtype="f4")

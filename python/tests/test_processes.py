@@ -42,9 +42,9 @@ class Targets(WithTarget):
             self.assertFalse(target.run(0.05), "nobody stopped it")
             self.assertIn("b'polled'", self.ends(child))
 
-    def test_a_target_gives_what_it_exports_and_has_functions_of_its_own(self):
+    def test_a_target_has_exports_and_functions_of_its_own(self):
         address = f"unix:{self.folder.name}/exporting"
-        with farjump.Target(address, exports=["libc.so.6"], local=[library("echo")]) as target:
+        with farjump.Target(address, export_library=["libc.so.6"], local=[library("echo")]) as target:
             serving = threading.Thread(target=target.run)
             serving.start()
             with farjump.Link(address, mode="local") as link:
@@ -55,7 +55,7 @@ class Targets(WithTarget):
         serving.join()
 
     def test_a_target_is_reached_over_tcp(self):
-        with farjump.Target("tcp:127.0.0.1:0", exports=["libc.so.6"]) as target:
+        with farjump.Target("tcp:127.0.0.1:0", export_library=["libc.so.6"]) as target:
             serving = threading.Thread(target=target.run)
             serving.start()
             with farjump.Link(target.address, transport="tcp") as link:
@@ -72,7 +72,7 @@ class Targets(WithTarget):
         with self.assertRaises(farjump.Error):
             farjump.Target(self.address)
         with self.assertRaisesRegex(farjump.LibraryError, "libno-such"):
-            farjump.Target(f"unix:{self.folder.name}/none", exports=["libno-such.so"])
+            farjump.Target(f"unix:{self.folder.name}/none", export_library=["libno-such.so"])
 
     def test_a_call_to_a_killed_target_raises_peer_gone(self):
         child = python(

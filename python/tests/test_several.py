@@ -21,7 +21,7 @@ def large(count):
 
 class Several(WithTarget):
     # A mailbox for three large calls.
-    SERVES = ("--mailbox", "64K")
+    SERVES = ("--mailbox-size", "64K")
 
     def test_replies_come_in_the_order_of_the_calls(self):
         link, echo = self.link(), library("echo")

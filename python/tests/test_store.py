@@ -16,7 +16,7 @@ from support import WATCHDOG, python
 
 OWNER = (
     "import sys, farjump\n"
-    "target = farjump.Target(sys.argv[1], store=int(sys.argv[2]))\n"
+    "target = farjump.Target(sys.argv[1], objects=int(sys.argv[2]))\n"
     "print('ready', flush=True)\n"
     "target.run()\n"
 )

@@ -123,7 +123,7 @@ class Streams(unittest.TestCase):
 
     def test_slow_subscribers_count_lost_items_and_late_ones_choose_their_start(self):
         store = self.store()
-        publisher = store.publisher("topic", capacity=4, keep=2, overflow="drop_oldest")
+        publisher = store.publisher("topic", capacity=4, keep=2, overflow="drop-oldest")
         slow = store.subscribe("topic")
         for number in range(10):
             publisher.publish_bytes(bytes([number]))
@@ -135,7 +135,7 @@ class Streams(unittest.TestCase):
         self.assertEqual(len([item for item in late]), 4)
         self.assertEqual(list(now), [])
 
-    def test_the_objects_of_others_stay_and_owned_ones_go_with_their_items(self):
+    def test_objects_of_others_stay_and_owned_ones_end_with_items(self):
         store = self.store()
         subscriber = store.subscribe("topic")
         mine, given = store.put(b"mine"), store.put(b"given")
@@ -263,9 +263,11 @@ class Streams(unittest.TestCase):
             (farjump.StreamError, "give it 1 to 255", lambda: store.subscribe("x" * 256)),
             (farjump.StreamError, "capacity must be", lambda: store.publisher("topic", capacity=0)),
             (farjump.StreamError, "capacity must be", lambda: store.publisher("topic", keep=1 << 20)),
-            (ValueError, "drop_oldest", lambda: store.publisher("topic", overflow="block")),
-            (OverflowError, "", lambda: store.publisher("topic", capacity=-1)),
-            (OverflowError, "", lambda: store.subscribe("topic", publishers=1 << 32)),
+            (ValueError, "overflow: `block` is unknown: write wait", lambda: store.publisher("topic", overflow="block")),
+            (ValueError, "capacity: `-1` is no whole number", lambda: store.publisher("topic", capacity=-1)),
+            (ValueError, "publishers: `4294967296` is no", lambda: store.subscribe("topic", publishers=1 << 32)),
+            (TypeError, "from_now is of type bytes: give a bool or a str", lambda: store.subscribe("topic", from_now=b"no")),
+            (TypeError, "kept is no option of a publisher: did you mean `keep`", lambda: store.publisher("topic", kept=1)),
         ]:
             with self.assertRaisesRegex(error, why):
                 call()

@@ -1,6 +1,7 @@
 """A program whose types mypy checks: test_types.py runs it."""
 
 import asyncio
+from pathlib import Path
 from typing import assert_type
 
 import farjump
@@ -30,7 +31,10 @@ async def awaits(link: farjump.Link, library: farjump.Library) -> list[bytes]:
 
 
 def serves(address: str) -> int:
-    with farjump.Target(address, data=b"", destinations={"next": address}, exports=("libm.so.6",)) as target:
+    options = farjump.Link(address, connect_timeout=None, peer_timeout=2, wait_policy="never").options
+    assert_type(options["peer_timeout"], str | None)
+    libraries = ("libm.so.6", Path("libc.so.6"))
+    with farjump.Target(address, data=b"", destination={"next": address}, export_library=libraries, max_payload="1M") as target:
         assert_type(target.run(timeout=0.1), bool)
         return target.stats.calls
 

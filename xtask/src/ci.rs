@@ -7,6 +7,7 @@
 use std::thread;
 use std::time::Instant;
 
+use crate::book;
 use crate::checks::{self, without_ucx};
 use crate::fetch::packages;
 use crate::guard;
@@ -52,13 +53,14 @@ type Step = (&'static str, Work);
 
 /// The steps before all others: those of seconds, and the build of the libraries and programs, which the tests' build
 /// continues.
-const FIRST: [Step; 11] = [
+const FIRST: [Step; 12] = [
     ("the lock file fits", Check(checks::dependencies::locked)),
     ("formatting", Check(formatting)),
-    ("licences, sources and versions of dependencies", Check(checks::dependencies::check)),
-    ("crates of the library", Check(checks::few_crates::check)),
+    ("licences, sources and versions of dependencies", Tried(checks::dependencies::check)),
+    ("crates of the library and the program", Check(checks::few_crates::check)),
     ("papers of the crates", Check(checks::crate_papers::check)),
     ("links in documents", Check(checks::doc_links::check)),
+    ("book of the pages", Tried(book::check)),
     ("lengths of files", Check(checks::file_lengths::check)),
     ("names", Check(checks::names::check)),
     ("circles of modules", Check(checks::cycles::check)),

@@ -6,6 +6,7 @@
 mod output;
 
 mod artifacts;
+mod book;
 mod checks;
 mod ci;
 mod coverage;
@@ -108,11 +109,16 @@ enum Chore {
     /// user's caches. Prints the wheel's name, its length, its platform, and the newest version of glibc that it
     /// requires. Then makes a link with it on each CPython that this machine has. `test python` runs its tests.
     Wheel(python::Options),
+    /// Builds a book of all pages, with search, which needs no network to be read.
+    ///
+    /// mdBook, which pip installs into farjump's folder among the user's caches, writes it to target/book/html. Fails if a
+    /// page is in no list of pages, a link leads nowhere, or a page would fetch something.
+    Book,
     /// Counts lines of Rust that are neither blank, comment nor generated, by room, in product, tests, tools and examples.
     Lines,
     /// Measures farjump on this machine and writes benches/RESULTS.md.
     ///
-    /// Builds farjump in release, runs `farjump perf` for each section of the page, one after the other, and
+    /// Builds `farjump-perf` in release, runs `farjump perf` for each section of the page, one after the other, and
     /// draws figures, among them the paper's two, latency and message rate, as benches/figures/*.svg. Each run's
     /// output is kept in benches/results/*.json; the page, with the table of bounds, is made of these files alone.
     /// Takes some ten minutes; nothing else should run meanwhile. With `--page` only makes the page.
@@ -152,6 +158,7 @@ fn run(chore: &Chore) -> Result<bool, process::Failed> {
         Chore::Guard(options) => guard::run(options, &interrupt),
         Chore::Wheel(options) => python::run(options, &interrupt),
         Chore::Figures(options) => figures::run(options, &interrupt),
+        Chore::Book => book::run(&interrupt),
         Chore::Lines => lines::run(&interrupt),
     }
 }

@@ -70,12 +70,6 @@ impl Workspace {
 pub(crate) struct Package<'w>(&'w Value);
 
 impl<'w> Package<'w> {
-    /// The package with this description.
-    #[cfg(test)]
-    pub(crate) fn of(description: &'w Value) -> Package<'w> {
-        Package(description)
-    }
-
     /// Its name.
     pub(crate) fn name(self) -> &'w str {
         self.0["name"].as_str().unwrap_or("")

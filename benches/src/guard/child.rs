@@ -204,7 +204,7 @@ fn polled_for<T: Send + 'static>(
 /// Returns a target and a link to it that has sent the library once.
 fn linked(transport: &str, library: &Library) -> Result<(Target<'static>, Link), Failure> {
     let builder = target(transport).args(Box::leak(Box::new(0_u64)));
-    let mut target = builder.modes(&[Mode::Cached, Mode::Always]).build()?;
+    let mut target = builder.modes([Mode::Cached, Mode::Always]).build()?;
     let (transport, library) = (transport.to_owned(), library.clone());
     let link = polled_for(&mut target, move || {
         let builder = Link::builder(ADDRESS).transport(&transport).wait_policy(WaitPolicy::spin_only());

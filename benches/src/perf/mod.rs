@@ -15,16 +15,19 @@ mod report;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use farjump_transports::make_with;
+use farjump_transports::{BackendOptions, make_with};
 use rustix::stdio::dup2_stdout;
 
 use crate::perf::experiments::run::Bench;
 use crate::perf::experiments::setting::Setting;
+use crate::perf::experiments::work::resident;
+use crate::perf::experiments::{chase, scaling, tsi};
 use crate::perf::options::ifuncs::Libraries;
 pub use crate::perf::process::child_main::run as run_other;
 use crate::perf::report::metric::Metric;
 use crate::perf::report::picture_file::PictureFile;
 use crate::program::failure::Failure;
+use crate::program::link_options::choose_device;
 use crate::program::output;
 use crate::program::signals;
 use crate::program::workspace::Stage;
@@ -38,13 +41,20 @@ use report::Report;
 /// The command line makes no sense, this machine cannot measure that, or a measurement failed.
 ///
 /// # Safety
-/// This process is the program `farjump`: it starts its own file again, as `farjump build` and
-/// `farjump perf-other`. The libraries that the command line names, of functions and of UCX, are loaded.
-pub unsafe fn run(arguments: &Perf) -> Result<(), Failure> {
+/// This process is the program `farjump-perf`: it starts its own file again, as `farjump-perf build` and
+/// `farjump-perf perf-other`. The libraries that the command line names, of functions and of UCX, are loaded.
+pub unsafe fn run(mut arguments: Perf) -> Result<(), Failure> {
+    let variable = arguments.take_variable()?;
+    let arguments = &arguments;
+    let link = arguments.link.resolve()?;
+    choose_device(&link)?;
     let against = crate::perf::experiments::checks::references_of(arguments)?;
     arguments.plot.as_ref().map_or(Ok(()), PictureFile::check)?;
     let aside = Aside::put()?;
-    let transports = transports_of(arguments)?;
+    let transports = transports_of(arguments, link.config.ucx_tcp).map_err(|failure| match &variable {
+        Some(words) => failure.blaming(options::TRANSPORTS, words),
+        None => failure,
+    })?;
     let (source, cpus) = match arguments.peer {
         Some(_) => (machine::choose_one(arguments.cpus)?, None),
         None => machine::choose(arguments.cpus).map(|cpus| (cpus.map(|cpus| cpus.source), cpus))?,
@@ -56,37 +66,16 @@ pub unsafe fn run(arguments: &Perf) -> Result<(), Failure> {
     let machine = Machine::look(source, cpus.map(|cpus| cpus.target), arguments.peer.clone());
     let mut report = Report { machine, rounds: Vec::new(), rows: Vec::new() };
     source.map_or(Ok(()), machine::pin)?;
-    let ended = match arguments.peer {
-        None => {
-            let setting = Setting {
-                options: arguments,
-                stage: &stage,
-                cpus,
-                transports: &transports,
-                libraries: &libraries,
-            };
-            match arguments.metric {
-                Metric::Work if arguments.resident => crate::perf::experiments::work::resident::run::run(
-                    &setting,
-                    &modes,
-                    &against,
-                    &mut report,
-                ),
-                Metric::Chase => {
-                    crate::perf::experiments::chase::run(&setting, &modes, &against, &mut report)
-                }
-                Metric::Scaling => crate::perf::experiments::scaling::run(&setting, &mut report),
-                Metric::Tsi => crate::perf::experiments::tsi::run(&setting, &mut report),
-                Metric::WakeUp | Metric::Idle => {
-                    Bench::of_sleepers(&setting, modes, &against)?.measure(&mut report)
-                }
-                _ => Bench::set(&setting, modes, &against)?.measure(&mut report),
-            }
-        }
-        Some(_) => {
-            let bench = Bench::reach(arguments, &stage, &transports, modes, &against, &libraries)?;
-            bench.measure(&mut report)
-        }
+    let (transports, libraries) = (&*transports, &libraries);
+    let setting = Setting { options: arguments, stage: &stage, cpus, transports, libraries };
+    let ended = match arguments.metric {
+        _ if arguments.peer.is_some() => Bench::reach(&setting, modes, &against)?.measure(&mut report),
+        Metric::Work if arguments.resident => resident::run::run(&setting, &modes, &against, &mut report),
+        Metric::Chase => chase::run(&setting, &modes, &against, &mut report),
+        Metric::Scaling => scaling::run(&setting, &mut report),
+        Metric::Tsi => tsi::run(&setting, &mut report),
+        Metric::WakeUp | Metric::Idle => Bench::of_sleepers(&setting, modes, &against)?.measure(&mut report),
+        _ => Bench::set(&setting, modes, &against)?.measure(&mut report),
     };
     aside.restore()?;
     let printed = report.print(arguments);
@@ -132,8 +121,8 @@ impl Aside {
 /// Returns the reason why a measurement cannot be taken whose feature is not built in.
 pub(crate) fn not_built_with(feature: &str) -> String {
     format!(
-        "this build of farjump lacks it (in a clone, `cargo build --release -p farjump-cli --features {feature}` makes one that \
-         has it)"
+        "this build of farjump-perf lacks it (in a clone, `cargo build --release -p farjump-benches --bin farjump-perf \
+         --features {feature}` makes one that has it)"
     )
 }
 
@@ -142,7 +131,7 @@ fn cannot_put(error: io::Error) -> Failure {
 }
 
 /// Returns the requested transports, each once.
-fn transports_of(arguments: &Perf) -> Result<Vec<String>, Failure> {
+fn transports_of(arguments: &Perf, ucx_tcp: bool) -> Result<Vec<String>, Failure> {
     let mut names: Vec<String> = Vec::new();
     let mut add = |name: &str| {
         if !names.iter().any(|known| known == name) {
@@ -159,7 +148,9 @@ fn transports_of(arguments: &Perf) -> Result<Vec<String>, Failure> {
                 farjump_transports::make(crate::perf::process::place::TCP).map_err(farjump::Error::from)?;
                 add(crate::perf::process::place::TCP_CLEAR);
             }
-            name => add(make_with(name, arguments.ucx.options()).map_err(farjump::Error::from)?.name()),
+            name => add(make_with(name, BackendOptions::new().with_ucx_tcp(ucx_tcp))
+                .map_err(farjump::Error::from)?
+                .name()),
         }
     }
     if arguments.peer.is_some() && arguments.transports.is_empty() {

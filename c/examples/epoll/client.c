@@ -32,12 +32,12 @@ static void expect(const char *what, uint64_t came, uint64_t expected)
 
 static farjump_link_t *connect_to(const char *address, const char *transport)
 {
-    farjump_link_options_t *options;
+    farjump_link_config_t *config;
     farjump_link_t *link;
-    check(farjump_link_options_new(&options));
-    check(farjump_link_options_set_transport(options, transport));
-    check(farjump_link_connect(address, options, &link));
-    check(farjump_link_options_free(&options));
+    check(farjump_link_config_new(&config));
+    check(farjump_link_config_set(config, "transport", transport));
+    check(farjump_link_connect(address, config, &link));
+    check(farjump_link_config_free(&config));
     return link;
 }
 

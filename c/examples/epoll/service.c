@@ -27,14 +27,14 @@ static uint64_t store_get(const struct store *store, uint64_t key)
 
 static farjump_target_t *listen_at(const char *address, const char *transport, struct store *store)
 {
-    farjump_target_options_t *options;
+    farjump_target_config_t *config;
     farjump_target_t *target;
-    check(farjump_target_options_new(&options));
-    check(farjump_target_options_set_transport(options, transport));
-    check(farjump_target_options_set_args(options, store));
-    check(farjump_target_options_export_function(options, "store_get", (farjump_function_t)store_get));
-    check(farjump_target_listen(address, options, &target));
-    check(farjump_target_options_free(&options));
+    check(farjump_target_config_new(&config));
+    check(farjump_target_config_set(config, "transport", transport));
+    check(farjump_target_config_set_args(config, store));
+    check(farjump_target_config_export_function(config, "store_get", (farjump_function_t)store_get));
+    check(farjump_target_listen(address, config, &target));
+    check(farjump_target_config_free(&config));
     return target;
 }
 

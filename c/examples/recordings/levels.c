@@ -9,7 +9,7 @@
 
 FARJUMP_COPY_ARGS(levels)
 
-static void answer_row(sqlite3_stmt *row)
+static void reply_with_row(sqlite3_stmt *row)
 {
     struct levels_answer answer = { .row = sqlite3_column_int64(row, 0) };
     struct recording_info *info = &answer.info;
@@ -44,7 +44,7 @@ FARJUMP_IFUNC void levels_main(void *payload, size_t payload_size, void *target_
     (void)payload, (void)payload_size;
     if (status == SQLITE_OK) {
         while (sqlite3_step(statement) == SQLITE_ROW)
-            answer_row(statement);
+            reply_with_row(statement);
         status = sqlite3_finalize(statement); /* returns the result of the last step */
     }
     if (status != SQLITE_OK) {

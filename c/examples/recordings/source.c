@@ -1,7 +1,7 @@
 /* source - inserts WAV files into the target's database by an injected codec, and lists the database's
  * contents.
  *
- *     source [--transport NAME] [--key FILE] ADDRESS [FILE.wav...]
+ *     source [--transport NAME] [--key-file FILE] ADDRESS [FILE.wav...]
  *
  * The functions are libcodec.so and liblevels.so of the current directory. */
 #include <farjump.h>
@@ -15,12 +15,13 @@
 #include "recordings.h"
 #include "wav.h"
 
-/* Limit for connecting, and for each call, in nanoseconds. */
+/* Limit for each call, in nanoseconds. */
 #define PATIENCE (60 * UINT64_C(1000000000))
 
+/* Options of links, by their own names. */
 static const struct option words[] = {
-    { "transport", required_argument, NULL, 't' },
-    { "key", required_argument, NULL, 'k' },
+    { "transport", required_argument, NULL, 'o' },
+    { "key-file", required_argument, NULL, 'o' },
     { NULL, 0, NULL, 0 },
 };
 
@@ -30,28 +31,24 @@ static int failed(const char *what, const char *why)
     return 1;
 }
 
-/* Connects by the options of the command line. Returns 0, or another number after printing the error. */
+/* Connects with the options of the command line. Returns 0, or another number after printing the error. */
 static int connect_to_target(int argc, char **argv, farjump_link_t **link)
 {
-    farjump_link_options_t *options = NULL;
-    farjump_status_t status = farjump_link_options_new(&options);
-    int word = -1;
+    farjump_link_config_t *config = NULL;
+    farjump_status_t status = farjump_link_config_new(&config);
+    int word = -1, which;
 
     if (status == FARJUMP_OK)
-        status = farjump_link_options_set_connect_timeout(options, PATIENCE);
-    while (status == FARJUMP_OK && (word = getopt_long(argc, argv, "", words, NULL)) != -1 && word != '?') {
-        if (word == 't')
-            status = farjump_link_options_set_transport(options, optarg);
-        else
-            status = farjump_link_options_set_key_file(options, optarg);
-    }
+        status = farjump_link_config_set(config, "connect-timeout", "60s");
+    while (status == FARJUMP_OK && (word = getopt_long(argc, argv, "", words, &which)) != -1 && word != '?')
+        status = farjump_link_config_set(config, words[which].name, optarg);
     if (status == FARJUMP_OK && word == -1 && optind < argc)
-        status = farjump_link_connect(argv[optind], options, link);
-    farjump_link_options_free(&options);
+        status = farjump_link_connect(argv[optind], config, link);
+    farjump_link_config_free(&config);
     if (status != FARJUMP_OK)
         return failed("", farjump_last_error());
     if (*link == NULL)
-        return failed("use", "source [--transport NAME] [--key FILE] ADDRESS [FILE.wav...]");
+        return failed("use", "source [--transport NAME] [--key-file FILE] ADDRESS [FILE.wav...]");
     return 0;
 }
 

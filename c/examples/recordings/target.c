@@ -1,7 +1,7 @@
 /* target - keeps a database of recordings, and runs injected functions on it. By itself it knows no format
  * but WAV.
  *
- *     target [--transport NAME] [--key FILE] ADDRESS DATABASE [FILE.wav...]
+ *     target [--transport NAME] [--key-file FILE] ADDRESS DATABASE [FILE.wav...]
  *
  * It makes the database if it does not exist, inserts the files, and serves until SIGINT or SIGTERM. */
 #include <farjump.h>
@@ -40,9 +40,10 @@ static const struct {
     OFFERED(strlen),
 };
 
+/* Options of targets, by their own names. */
 static const struct option words[] = {
-    { "transport", required_argument, NULL, 't' },
-    { "key", required_argument, NULL, 'k' },
+    { "transport", required_argument, NULL, 'o' },
+    { "key-file", required_argument, NULL, 'o' },
     { NULL, 0, NULL, 0 },
 };
 
@@ -63,25 +64,22 @@ static int failed(const char *why)
 
 /* Reads the command line's choices, and adds the exports. Returns 0, or another number after printing the
  * error. */
-static int choose(int argc, char **argv, farjump_target_options_t *options)
+static int choose(int argc, char **argv, farjump_target_config_t *config)
 {
     farjump_status_t status = FARJUMP_OK;
-    int word;
+    int word, which;
 
-    while (status == FARJUMP_OK && (word = getopt_long(argc, argv, "", words, NULL)) != -1) {
-        if (word == 't')
-            status = farjump_target_options_set_transport(options, optarg);
-        else if (word == 'k')
-            status = farjump_target_options_set_key_file(options, optarg);
-        else
+    while (status == FARJUMP_OK && (word = getopt_long(argc, argv, "", words, &which)) != -1) {
+        if (word == '?')
             return 1; /* the error has been printed */
+        status = farjump_target_config_set(config, words[which].name, optarg);
     }
     for (size_t i = 0; i < sizeof offered / sizeof *offered && status == FARJUMP_OK; i++)
-        status = farjump_target_options_export_function(options, offered[i].name, offered[i].function);
+        status = farjump_target_config_export_function(config, offered[i].name, offered[i].function);
     if (status != FARJUMP_OK)
         return failed(farjump_last_error());
     if (argc - optind < 2)
-        return failed("use: target [--transport NAME] [--key FILE] ADDRESS DATABASE [FILE.wav...]");
+        return failed("use: target [--transport NAME] [--key-file FILE] ADDRESS DATABASE [FILE.wav...]");
     return 0;
 }
 
@@ -112,14 +110,14 @@ static int insert_file(sqlite3 *db, const char *path)
     return status != SQLITE_DONE;
 }
 
-static int serve(const char *address, farjump_target_options_t *options, sqlite3 *db)
+static int serve(const char *address, farjump_target_config_t *config, sqlite3 *db)
 {
     struct sigaction action = { .sa_handler = stop };
     farjump_target_t *target = NULL;
     int ended = 1;
 
-    if (farjump_target_options_set_args(options, db) == FARJUMP_OK
-        && farjump_target_listen(address, options, &target) == FARJUMP_OK
+    if (farjump_target_config_set_args(config, db) == FARJUMP_OK
+        && farjump_target_listen(address, config, &target) == FARJUMP_OK
         && farjump_stopper_new(target, &stopper) == FARJUMP_OK) {
         sigaction(SIGINT, &action, NULL);
         sigaction(SIGTERM, &action, NULL);
@@ -135,20 +133,20 @@ static int serve(const char *address, farjump_target_options_t *options, sqlite3
 
 int main(int argc, char **argv)
 {
-    farjump_target_options_t *options = NULL;
+    farjump_target_config_t *config = NULL;
     sqlite3 *db = NULL;
     int ended = 1;
 
-    if (farjump_target_options_new(&options) != FARJUMP_OK)
+    if (farjump_target_config_new(&config) != FARJUMP_OK)
         failed(farjump_last_error());
-    else if (choose(argc, argv, options) == 0 && open_database(argv[optind + 1], &db) == 0) {
+    else if (choose(argc, argv, config) == 0 && open_database(argv[optind + 1], &db) == 0) {
         ended = 0;
         for (int i = optind + 2; i < argc && ended == 0; i++)
             ended = insert_file(db, argv[i]);
         if (ended == 0)
-            ended = serve(argv[optind], options, db);
+            ended = serve(argv[optind], config, db);
     }
-    farjump_target_options_free(&options);
+    farjump_target_config_free(&config);
     sqlite3_close(db);
     return ended;
 }

@@ -1,6 +1,6 @@
 //! The boundary to C: no panic unwinds past it, and pointers are checked before they are used.
 
-use std::ffi::{CStr, CString, OsStr, c_char, c_void};
+use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -198,13 +198,6 @@ pub(crate) unsafe fn take<T>(
 #[inline(always)]
 pub(crate) fn duration(nanoseconds: u64) -> Duration {
     if nanoseconds == u64::MAX { Duration::MAX } else { Duration::from_nanos(nanoseconds) }
-}
-
-/// Returns a text for C. Leaves out zero bytes, which no text should contain.
-pub(crate) fn c_text(text: &str) -> CString {
-    let mut bytes = text.as_bytes().to_vec();
-    bytes.retain(|byte| *byte != 0);
-    CString::new(bytes).unwrap_or_default()
 }
 
 /// Writes `value` to a structure of C's that may be older or newer: as many bytes as C's has, and zeros where

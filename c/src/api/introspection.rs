@@ -4,7 +4,8 @@ use std::ffi::{CString, c_char, c_int, c_void};
 
 use farjump::StoredImage;
 
-use crate::api::catch::{c_text, guarded};
+use crate::api::c_text::c_text;
+use crate::api::catch::guarded;
 use crate::api::last_error::Failure;
 use crate::api::library::farjump_code_id_t;
 use crate::api::status::farjump_status_t::{self, *};
@@ -72,7 +73,7 @@ pub(crate) fn each_image(images: impl Iterator<Item = ImageInfo>, mut each: impl
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct farjump_transport_t {
-    /// Its name, as farjump_link_options_set_transport() takes it.
+    /// Its name, as the options `transport` take it.
     pub name: *const c_char,
     /// Reachable peers, in words: `this machine`.
     pub reaches: *const c_char,

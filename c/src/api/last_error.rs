@@ -4,10 +4,11 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::ffi::CString;
 
+use farjump::config::ConfigError;
 use farjump::{CallError, ConnectError, Error, InjectError, RefusalCause, ServeError, WaitError};
 use farjump_handles::StreamFault;
 
-use crate::api::catch::c_text;
+use crate::api::c_text::c_text;
 use crate::api::status::farjump_status_t::{self, *};
 
 /// An error on its way to C. Boxed, so that results of successful calls travel in registers.
@@ -75,6 +76,13 @@ impl From<Error> for Failure {
     }
 }
 
+impl From<ConfigError> for Failure {
+    #[cold]
+    fn from(error: ConfigError) -> Failure {
+        Error::from(error).into()
+    }
+}
+
 impl From<farjump_handles::Error> for Failure {
     #[cold]
     fn from(error: farjump_handles::Error) -> Failure {
@@ -116,7 +124,9 @@ fn status_of_stream(fault: &StreamFault) -> farjump_status_t {
 fn status_of(error: &Error) -> farjump_status_t {
     match error {
         Error::Library(_) | Error::Inject(InjectError::PayloadOverrun { .. }) => FARJUMP_ERROR_LIBRARY,
-        Error::Connect(ConnectError::MailboxSize { .. }) | Error::Misaligned { .. } => FARJUMP_ERROR_ARGUMENT,
+        Error::Config(_) | Error::Connect(ConnectError::MailboxSize { .. }) | Error::Misaligned { .. } => {
+            FARJUMP_ERROR_ARGUMENT
+        }
         Error::Connect(_) => FARJUMP_ERROR_CONNECT,
         Error::Transport(_) => FARJUMP_ERROR_TRANSPORT,
         Error::Call(CallError::Refused { .. }) => FARJUMP_ERROR_REFUSED,
@@ -136,7 +146,6 @@ fn status_of(error: &Error) -> farjump_status_t {
             ServeError::Limit { .. }
             | ServeError::InPlaceOfAllowed
             | ServeError::ForwardMode { .. }
-            | ServeError::NoSources
             | ServeError::CpuLevel { .. }
             | ServeError::Forked { .. },
         )

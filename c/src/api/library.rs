@@ -4,8 +4,9 @@ use std::ffi::{CString, c_char, c_void};
 
 use farjump::{CodeId, Library, LibraryImage, Machine, Platform};
 
+use crate::api::c_text::c_text;
 use crate::api::catch::{
-    bytes, c_text, give, guarded, object, path, place, take, text, text_or_null, value, variable,
+    bytes, give, guarded, object, path, place, take, text, text_or_null, value, variable,
 };
 use crate::api::last_error::Failure;
 use crate::api::status::farjump_status_t::{self, *};

@@ -10,16 +10,19 @@
 )]
 
 pub mod bytes;
+pub(crate) mod c_text;
 pub(crate) mod catch;
+pub(crate) mod config;
 pub mod introspection;
 pub(crate) mod last_error;
 pub mod library;
 pub mod link;
 pub mod objects;
-pub mod shared_options;
+pub mod shared;
 pub mod status;
 pub mod streams;
 pub mod target;
+pub mod thread_error;
 
 #[cfg(test)]
 mod tests {
@@ -30,8 +33,8 @@ mod tests {
         fn shared<T: Send + Sync>() {}
         fn moved<T: Send>() {}
         shared::<library::farjump_library_t>();
-        shared::<link::options::farjump_link_options_t>();
-        shared::<target::options::farjump_target_options_t>();
+        shared::<link::config::farjump_link_config_t>();
+        shared::<target::config::farjump_target_config_t>();
         shared::<target::thread::farjump_stopper_t>();
         shared::<target::admin::farjump_admin_t>();
         shared::<bytes::farjump_bytes_t>();
@@ -49,10 +52,10 @@ mod tests {
         shared::<streams::subscriber::farjump_subscriber_t>();
         moved::<objects::calls::farjump_object_call_t>();
         moved::<objects::placement::farjump_placement_t>();
-        moved::<streams::publisher::farjump_publisher_options_t>();
-        moved::<streams::subscriber::farjump_subscriber_options_t>();
-        moved::<objects::store::farjump_store_options_t>();
-        moved::<objects::client::farjump_client_options_t>();
+        moved::<streams::publisher::farjump_publisher_config_t>();
+        moved::<streams::subscriber::farjump_subscriber_config_t>();
+        moved::<objects::store::farjump_store_config_t>();
+        moved::<objects::client::farjump_client_config_t>();
         moved::<link::farjump_link_t>();
         moved::<target::farjump_target_t>();
         moved::<target::thread::farjump_target_thread_t>();

@@ -3,8 +3,6 @@
 use std::ffi::{c_char, c_int};
 
 use self::farjump_status_t::*;
-use crate::api::last_error;
-use crate::api::shared_options::{cause_number, cause_words};
 
 /// The status of a call. 0 is success, numbers below 0 are errors: farjump_last_error() has the text.
 #[repr(C)]
@@ -143,28 +141,6 @@ impl farjump_status_t {
 pub extern "C" fn farjump_status_string(status: c_int) -> *const c_char {
     let known = farjump_status_t::ALL.into_iter().find(|known| *known as c_int == status);
     known.map_or(c"unknown status", farjump_status_t::words).as_ptr()
-}
-
-/// Returns the last error of this thread: a sentence with the failure, its place and its remedy. "" if there
-/// was none. The text belongs to the library, and is valid until the next failing call of this thread. Calls
-/// that succeed leave it unchanged.
-#[unsafe(no_mangle)]
-pub extern "C" fn farjump_last_error() -> *const c_char {
-    last_error::last()
-}
-
-/// Returns the cause of the target's refusal, if the last failing call of this thread returned
-/// FARJUMP_ERROR_REFUSED: one of FARJUMP_CAUSE_BAD_FRAME and its kin. -1 otherwise.
-#[unsafe(no_mangle)]
-pub extern "C" fn farjump_last_cause() -> c_int {
-    last_error::last_cause().map_or(-1, cause_number)
-}
-
-/// Returns a few words for one of FARJUMP_CAUSE_BAD_FRAME and its kin; "unknown cause" for any other number.
-/// The text is constant. Any thread may call this.
-#[unsafe(no_mangle)]
-pub extern "C" fn farjump_cause_string(cause: c_int) -> *const c_char {
-    cause_words(cause).as_ptr()
 }
 
 #[cfg(test)]

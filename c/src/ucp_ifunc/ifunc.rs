@@ -5,26 +5,17 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::ffi::OsString;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use farjump_core::frame::MAX_NAME;
-use farjump_loader::library::bundle;
 use farjump_loader::{Exports, Library, LibraryImage};
-use farjump_ucx_sys::{
-    UCS_ERR_ALREADY_EXISTS, UCS_ERR_CANCELED, UCS_ERR_EXCEEDS_LIMIT, UCS_ERR_INVALID_PARAM, UCS_ERR_IO_ERROR,
-    UCS_ERR_REJECTED,
-};
+use farjump_ucx_sys::{UCS_ERR_ALREADY_EXISTS, UCS_ERR_INVALID_PARAM, UCS_ERR_IO_ERROR, UCS_ERR_REJECTED};
 
 use super::bitcode::{self, Given, Libraries};
 use super::codes::Codes;
 use super::frame::{Key, Part};
+use super::libraries::{check_name, directory, from_directory};
 use super::registry::{self, Function};
-use super::{Refused, WHERE, symbols};
-
-/// Directory of libraries, unless `UCX_IFUNC_LIB_DIR` names another.
-const DIRECTORY: &str = "/usr/lib";
+use super::{Offer, Refused, WHERE};
 
 /// Target of `ucp_ifunc_h`.
 #[derive(Debug)]
@@ -119,9 +110,9 @@ impl Ifunc {
 static REGISTERED: Mutex<Option<HashMap<usize, HashMap<String, &'static Ifunc>>>> = Mutex::new(None);
 
 /// Returns the functions that payload routines may call, besides those of the process.
-fn offered() -> Exports {
+fn offered(offer: Offer) -> Exports {
     let mut exports = Exports::new();
-    symbols::offer(&mut exports);
+    offer(&mut exports);
     exports
 }
 
@@ -151,8 +142,7 @@ fn add(context: usize, name: &str, source: Source) -> Result<&'static Ifunc, &'s
 /// came in a frame. A name that is registered already gives the existing handle.
 ///
 /// # Errors
-/// [`UCS_ERR_INVALID_PARAM`] and [`UCS_ERR_EXCEEDS_LIMIT`] for an invalid name; [`UCS_ERR_IO_ERROR`] where
-/// its library cannot be opened.
+/// Those of [`check_name`]; [`UCS_ERR_IO_ERROR`] where its library cannot be opened.
 pub(super) fn register(context: usize, name: &str) -> Result<&'static Ifunc, Refused> {
     check_name(name)?;
     if let Some(ifunc) = registered(context, name) {
@@ -169,17 +159,22 @@ pub(super) fn register(context: usize, name: &str) -> Result<&'static Ifunc, Ref
 }
 
 /// Registers `name` as [`register`] does, from bitcode in the directory in place of a library. The dependencies of a `pure`
-/// function do not count.
+/// function do not count. Payload routines may call the functions of `offer`, besides those of the process.
 ///
 /// # Errors
 /// Those of [`register`], and of [`bitcode::read`].
-pub(super) fn register_bitcode(context: usize, name: &str, pure: bool) -> Result<&'static Ifunc, Refused> {
+pub(super) fn register_bitcode(
+    context: usize,
+    name: &str,
+    pure: bool,
+    offer: Offer,
+) -> Result<&'static Ifunc, Refused> {
     check_name(name)?;
     if let Some(ifunc) = registered(context, name) {
         return Ok(ifunc);
     }
     let directory = directory();
-    let read = bitcode::read(&directory, name, pure, offered())?;
+    let read = bitcode::read(&directory, name, pure, offered(offer))?;
     let source = match (read, registry::named(name)) {
         (Some(libraries), _) => Source::of_libraries(libraries)?,
         (None, Some(function)) => Source::of_function(function),
@@ -195,7 +190,8 @@ pub(super) fn register_bitcode(context: usize, name: &str, pure: bool) -> Result
     Ok(ifunc)
 }
 
-/// Registers `name` for a context, from code in memory. `deps` are the libraries that its code uses.
+/// Registers `name` for a context, from code in memory. `deps` are the libraries that its code uses. Payload
+/// routines may call the functions of `offer`, besides those of the process.
 ///
 /// # Errors
 /// [`UCS_ERR_ALREADY_EXISTS`] for a name that is registered; those for names of [`register`]; those of [`bitcode::libraries`].
@@ -204,6 +200,7 @@ pub(super) fn register_in_memory(
     name: &str,
     given: &[Given<'_>],
     deps: &[&str],
+    offer: Offer,
 ) -> Result<&'static Ifunc, Refused> {
     check_name(name)?;
     let taken = || {
@@ -215,7 +212,7 @@ pub(super) fn register_in_memory(
     if registered(context, name).is_some() {
         return Err(taken());
     }
-    let libraries = bitcode::libraries(name, given, deps, offered())?;
+    let libraries = bitcode::libraries(name, given, deps, offered(offer))?;
     add(context, name, Source::of_libraries(libraries)?).map_err(|_| taken())
 }
 
@@ -239,41 +236,4 @@ pub(super) fn deregister(context: usize, ifunc: &Ifunc) -> Result<(), Refused> {
     let source = ifunc.source.lock().unwrap_or_else(PoisonError::into_inner).take();
     drop(source);
     Ok(())
-}
-
-fn check_name(name: &str) -> Result<(), Refused> {
-    if name.len() > MAX_NAME {
-        let text = format!("an ifunc's name of {} bytes: it has at most {MAX_NAME}", name.len());
-        return Err(Refused::new(UCS_ERR_EXCEEDS_LIMIT, text));
-    }
-    if !bundle::is_name(name) {
-        let text = format!(
-            "`{name}` is no ifunc's name: it has letters, digits and `_`, and does not begin with a digit"
-        );
-        return Err(Refused::new(UCS_ERR_INVALID_PARAM, text));
-    }
-    Ok(())
-}
-
-/// Returns the library of this name in the directory: `NAME.so` there.
-///
-/// # Errors
-/// [`UCS_ERR_CANCELED`], where it does not exist, or is no ifunc library.
-pub(super) fn from_directory(name: &str) -> Result<Library, Refused> {
-    check_name(name).map_err(|refused| Refused { status: UCS_ERR_CANCELED, ..refused })?;
-    let path = path(name);
-    // SAFETY: registering loads, as the papers' interface says; the program names the directory and the
-    // library in it.
-    unsafe { Library::load_named(&path, name) }
-        .map_err(|error| Refused::new(UCS_ERR_CANCELED, format!("{error} ({WHERE})")))
-}
-
-/// Returns the path of the library of this name, whether it exists or not.
-pub(super) fn path(name: &str) -> PathBuf {
-    directory().join(format!("{name}.so"))
-}
-
-fn directory() -> PathBuf {
-    let directory = std::env::var_os("UCX_IFUNC_LIB_DIR").filter(|directory| !directory.is_empty());
-    PathBuf::from(directory.unwrap_or_else(|| OsString::from(DIRECTORY)))
 }

@@ -7,6 +7,7 @@
 //! | [`bitcode`] | code that a program registers from memory, and the compile process for it | source |
 //! | [`codes`] | the images of an ifunc, one for each machine | both |
 //! | [`ifunc`] | handles, and the names registered for each context | both |
+//! | [`libraries`] | the directory of libraries that are registered by their names | both |
 //! | [`message`] | frames that are being made, and their memory | source |
 //! | [`send`] | writing them into a slot: by stores where its memory is mapped here, else by one put | source |
 //! | [`shared_mappings`] | checks that a pointer returned by UCX lies in memory that a frame can be stored in | source |
@@ -20,6 +21,7 @@ mod bitcode;
 mod codes;
 mod frame;
 mod ifunc;
+mod libraries;
 mod message;
 mod poll;
 mod registry;
@@ -31,9 +33,13 @@ mod tests;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use farjump_loader::Exports;
 use farjump_ucx_sys::{UCS_ERR_UNSUPPORTED, Ucx, ucs_status_t};
 
 use crate::api::last_error::{Failure, keep};
+
+/// Adds the functions of this interface to those that injected code may call ([`symbols::offer`]).
+type Offer = fn(&mut Exports);
 
 /// End of messages that concern a file of the directory.
 const WHERE: &str = "UCX_IFUNC_LIB_DIR names the directory";

@@ -15,9 +15,9 @@ use farjump_ucx_sys::{
     UCS_ERR_TIMED_OUT, UCS_OK, ucs_status_t,
 };
 
-use super::Refused;
 use super::frame::{self, BadHead, CHECK, HEAD, Head, Part, SLOT_ALIGN_LOG2};
 use super::registry::{self, Function};
+use super::{Offer, Refused};
 
 /// Time limit of a frame's end after its beginning.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ const SAVED: usize = 4 << 10;
 const PIECE: usize = 4 << 10;
 
 /// Runs the frame at the start of a slot, if a whole one is there; [`UCS_ERR_NO_MESSAGE`] otherwise. Never
-/// waits.
+/// waits. Code that comes may call the functions of `offer`.
 ///
 /// # Errors
 /// [`UCS_ERR_INVALID_PARAM`] for an invalid slot. For a frame, which is then discarded: [`UCS_ERR_CANCELED`]
@@ -48,6 +48,7 @@ pub(super) unsafe fn poll(
     slot: *mut c_void,
     space: usize,
     target_args: *mut c_void,
+    offer: Offer,
 ) -> Result<ucs_status_t, Refused> {
     let start = slot.cast::<u8>();
     if start.is_null() || space < HEAD || start.addr() & ((1 << SLOT_ALIGN_LOG2) - 1) != 0 {
@@ -65,7 +66,7 @@ pub(super) unsafe fn poll(
     let slot = Slot { start, address, first };
     if found != signal {
         // SAFETY: this function's caller guarantees the slot.
-        return unsafe { slot.run_checked(words, space, target_args) };
+        return unsafe { slot.run_checked(words, space, target_args, offer) };
     }
     let head = match Head::checked(words, space, 0) {
         Ok(head) => head,
@@ -73,7 +74,7 @@ pub(super) unsafe fn poll(
     };
     if head.part.is_some() {
         // SAFETY: the head was checked against the slot; this function's caller guarantees the rest.
-        return unsafe { slot.run_bringing(&head, target_args) };
+        return unsafe { slot.run_bringing(&head, target_args, offer) };
     }
     match registry::find(head.key) {
         // SAFETY: the head was checked against the slot; this function's caller guarantees the rest.
@@ -138,6 +139,7 @@ impl Slot<'_> {
         words: [u64; 2],
         space: usize,
         target_args: *mut c_void,
+        offer: Offer,
     ) -> Result<ucs_status_t, Refused> {
         let head = match Head::checked(words, space, CHECK) {
             // SAFETY: the head was checked against the slot.
@@ -147,7 +149,7 @@ impl Slot<'_> {
         };
         self.stop_waiting();
         // SAFETY: the head was checked against the slot; this function's caller guarantees the rest.
-        unsafe { self.run_bringing(&head, target_args) }
+        unsafe { self.run_bringing(&head, target_args, offer) }
     }
 
     /// Does the same for a frame that may have a code part.
@@ -158,7 +160,12 @@ impl Slot<'_> {
     /// # Safety
     /// As for [`Slot::run`].
     #[inline(never)]
-    unsafe fn run_bringing(&self, head: &Head, target_args: *mut c_void) -> Result<ucs_status_t, Refused> {
+    unsafe fn run_bringing(
+        &self,
+        head: &Head,
+        target_args: *mut c_void,
+        offer: Offer,
+    ) -> Result<ucs_status_t, Refused> {
         let known = registry::find(head.key);
         let function = match (known, head.part) {
             (Some(function), None) => function,
@@ -174,7 +181,7 @@ impl Slot<'_> {
                         function
                     }
                     Some(function) => return Err(self.alike(&part, function)),
-                    None => registry::bring(head.key, &part).inspect_err(|_| self.discard())?,
+                    None => registry::bring(head.key, &part, offer).inspect_err(|_| self.discard())?,
                 }
             }
         };

@@ -20,8 +20,7 @@ use farjump_ucx_sys::UCS_ERR_CANCELED;
 use super::Refused;
 use super::codes::Codes;
 use super::frame::{Key, Listed, Part};
-use super::ifunc;
-use super::{WHERE, symbols};
+use super::{Offer, WHERE, libraries};
 
 /// Capacity in bytes for code. There is as much again for statics, and as much again for other machines' code and
 /// [`ENTRY`]. Enough for thousands of functions.
@@ -174,38 +173,38 @@ pub(super) fn named(name: &str) -> Option<&'static Function> {
 
 /// Adds the function that a frame brings or names. Looks up imports that this process lacks in the library of the
 /// code's name in the directory, and in that library's dependencies. Without such a library, looks them up in the
-/// libraries that the code wants.
+/// libraries that the code wants. `offer` adds this interface's own functions.
 ///
 /// # Errors
 /// [`UCS_ERR_CANCELED`], as the prototypes return when they cannot register: no capacity is left for code, it cannot be
 /// linked here, differs from its claims, or is not in the directory.
-pub(super) fn bring(key: Key, part: &Part<'_>) -> Result<&'static Function, Refused> {
+pub(super) fn bring(key: Key, part: &Part<'_>, offer: Offer) -> Result<&'static Function, Refused> {
     // Opened before the lock is taken: a library's constructors may do anything.
     let source = if key.is_name() { Source::Here(Local::load(part.name)?) } else { Source::Process };
-    match keep(key, part, source)? {
+    match keep(key, part, source, offer)? {
         Ok(function) => Ok(function),
         Err(why) => {
-            let resolver = match (own_library(part.name, &why), &why) {
+            let resolver = match (own_library(part.name, &why, offer), &why) {
                 (Ok(resolver), _) => resolver,
                 (Err(_), NotLinked::WantedLibraries { libraries, .. }) => {
-                    wanted_libraries(part.name, libraries)?
+                    wanted_libraries(part.name, libraries, offer)?
                 }
                 (Err(refused), _) => return Err(refused),
             };
-            keep(key, part, Source::Own(resolver))?.map_err(|why| refused(part.name, &why))
+            keep(key, part, Source::Own(resolver), offer)?.map_err(|why| refused(part.name, &why))
         }
     }
 }
 
 /// Returns a resolver that also searches these libraries, which it opens by their names.
-fn wanted_libraries(name: &str, sonames: &[String]) -> Result<Resolver, Refused> {
+fn wanted_libraries(name: &str, sonames: &[String], offer: Offer) -> Result<Resolver, Refused> {
     let failed = |error: farjump_loader::Error| {
         Refused::new(
             UCS_ERR_CANCELED,
             format!("`{name}` was refused: it wants a library, but this process {error}"),
         )
     };
-    let mut resolver = resolver();
+    let mut resolver = resolver(offer);
     for soname in sonames {
         // SAFETY: a peer that may write into the program's buffers may have it run any code (the header's TRUST), also that of a
         // library.
@@ -245,10 +244,10 @@ enum Source {
 }
 
 /// Returns a resolver that also searches the library of this name in the directory, and those that it depends on.
-fn own_library(name: &str, why: &NotLinked) -> Result<Resolver, Refused> {
+fn own_library(name: &str, why: &NotLinked, offer: Offer) -> Result<Resolver, Refused> {
     // The store has checked the name: it is an identifier, and no path.
-    let path = ifunc::path(name);
-    let mut resolver = resolver();
+    let path = libraries::path(name);
+    let mut resolver = resolver(offer);
     // SAFETY: the program names the directory and the library in it, as for code that is registered by its
     // name.
     let opened = unsafe { resolver.allow_library_and_its_own(&path) };
@@ -263,11 +262,16 @@ fn own_library(name: &str, why: &NotLinked) -> Result<Resolver, Refused> {
 }
 
 /// Adds the function, or returns the imports that are missing.
-fn keep(key: Key, part: &Part<'_>, source: Source) -> Result<Result<&'static Function, NotLinked>, Refused> {
+fn keep(
+    key: Key,
+    part: &Part<'_>,
+    source: Source,
+    offer: Offer,
+) -> Result<Result<&'static Function, NotLinked>, Refused> {
     let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
     let all = match &mut *all {
         Some(all) => all,
-        none => none.insert(All::new()?),
+        none => none.insert(All::new(offer)?),
     };
     if let Some(function) = all.by_key.get(&key) {
         return Ok(Ok(function));
@@ -322,7 +326,7 @@ struct Local {
 
 impl Local {
     fn load(name: &str) -> Result<Local, Refused> {
-        let library = ifunc::from_directory(name)?;
+        let library = libraries::from_directory(name)?;
         let missing = || Refused::new(UCS_ERR_CANCELED, format!("the library of `{name}` is not loaded"));
         let main = library.main().ok_or_else(missing)?;
         Ok(Local { library, main })
@@ -330,13 +334,13 @@ impl Local {
 }
 
 impl All {
-    fn new() -> Result<All, Refused> {
+    fn new(offer: Offer) -> Result<All, Refused> {
         let arena =
             Arena::new(CAPACITY).map_err(|error| Refused::new(UCS_ERR_CANCELED, error.to_string()))?;
         let store = Store::new(arena);
         Ok(All {
             store,
-            resolver: resolver(),
+            resolver: resolver(offer),
             capacity: CAPACITY,
             by_key: HashMap::new(),
             by_name: HashMap::new(),
@@ -346,9 +350,9 @@ impl All {
 
 /// Returns a resolver of this process's exports to code: services, this interface's own functions, and all symbols of
 /// the process.
-fn resolver() -> Resolver {
+fn resolver(offer: Offer) -> Resolver {
     let mut exports = DirectCaller::exports();
-    symbols::offer(&mut exports);
+    offer(&mut exports);
     let mut resolver = Resolver::new(exports);
     resolver.allow_process_symbols();
     resolver

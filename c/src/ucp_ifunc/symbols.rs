@@ -186,7 +186,7 @@ pub(super) unsafe extern "C" fn farjump_ucp3_register_ifunc(
     status(|| {
         let by = |context, name: &str| match parameters.llvm_bc {
             0 => ifunc::register(context, name),
-            _ => ifunc::register_bitcode(context, name, parameters.pure != 0),
+            _ => ifunc::register_bitcode(context, name, parameters.pure != 0, offer),
         };
         // SAFETY: the caller keeps to the header.
         unsafe { register(context, parameters.name, ifunc, by) }
@@ -219,7 +219,7 @@ pub(super) unsafe extern "C" fn farjump_ucp3_register_ifunc_im(
             // SAFETY: as above.
             let dependencies = dependencies.iter().map(|&name| unsafe { text(name, "dependencies") });
             let dependencies = dependencies.collect::<Result<Vec<_>, _>>()?;
-            ifunc::register_in_memory(context, name, &given, &dependencies)
+            ifunc::register_in_memory(context, name, &given, &dependencies, offer)
         };
         // SAFETY: as above.
         unsafe { register(context, parameters.name, ifunc, by) }
@@ -365,7 +365,7 @@ pub(super) unsafe extern "C" fn farjump_ucp2_poll_ifunc(
         }
         // SAFETY: the buffer is the caller's, has the given length, and no other thread polls it, as the
         // header requires.
-        unsafe { poll::poll(buffer, buffer_size, target_args) }
+        unsafe { poll::poll(buffer, buffer_size, target_args, offer) }
     })
 }
 
@@ -387,7 +387,7 @@ pub(super) unsafe extern "C" fn farjump_ucp3_poll_ifunc(
         }
         // SAFETY: the buffer is the caller's, has the given length, and no other thread polls it, as the
         // header requires.
-        let polled = unsafe { poll::poll(buffer, buffer_size, target_args) }?;
+        let polled = unsafe { poll::poll(buffer, buffer_size, target_args, offer) }?;
         if polled == UCS_ERR_NO_MESSAGE {
             // SAFETY: the worker is UCX's, and this thread's, as the header requires.
             unsafe { ucx()?.ucp_worker_progress(worker) };

@@ -3,9 +3,9 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use farjump_builder::{Options, build, link_library};
 use farjump_core::image::{Machine, Platform};
 use farjump_loader::Library;
-use farjump_loader::builder::{Options, build, link_library};
 use farjump_ucx_sys::{
     UCS_ERR_CANCELED, UCS_ERR_INVALID_ADDR, UCS_ERR_INVALID_PARAM, UCS_ERR_NO_ELEM, UCS_ERR_NO_MESSAGE,
     UCS_ERR_NO_RESOURCE, UCS_ERR_TIMED_OUT, UCS_OK, ucs_status_t,
@@ -14,6 +14,7 @@ use farjump_ucx_sys::{
 use super::frame::{self, Key};
 use super::ifunc::{self, Ifunc, Source};
 use super::message::{self, Message};
+use super::symbols::offer;
 use super::{poll, send};
 
 /// Adds up the words of its payload, and counts its calls.
@@ -112,7 +113,7 @@ impl Slots {
 
     fn poll_of<T>(&mut self, word: usize, space: usize, args: &mut T) -> (ucs_status_t, String) {
         // SAFETY: the slot lies in the vector; the functions of these tests take the arguments given here.
-        match unsafe { poll::poll(self.at(word).cast(), space, (&raw mut *args).cast()) } {
+        match unsafe { poll::poll(self.at(word).cast(), space, (&raw mut *args).cast(), offer) } {
             Ok(status) => (status, String::new()),
             Err(refused) => (refused.status, refused.text),
         }
@@ -346,7 +347,7 @@ fn poll_long(slot: &mut [u64], seen: &mut [u64; 2]) -> (Result<ucs_status_t, ucs
     let space = size_of_val(slot);
     // SAFETY: the slot is as long as it is said to be, and this thread's alone; the function adds two words
     // up.
-    let polled = unsafe { poll::poll(slot.as_mut_ptr().cast(), space, (&raw mut *seen).cast()) };
+    let polled = unsafe { poll::poll(slot.as_mut_ptr().cast(), space, (&raw mut *seen).cast(), offer) };
     (polled.map_err(|refused| refused.status), poll::HASHED.get() - before)
 }
 
@@ -440,7 +441,7 @@ fn a_null_misaligned_or_short_slot_is_refused() {
     assert_eq!(slots.poll_of(0, 24, &mut seen).0, UCS_ERR_NO_MESSAGE);
     for (start, space) in [(std::ptr::null_mut(), 64), (slots.at(0).wrapping_add(4), 64)] {
         // SAFETY: it is null, or lies in the slots.
-        let refused = unsafe { poll::poll(start.cast(), space, std::ptr::null_mut()) }.unwrap_err();
+        let refused = unsafe { poll::poll(start.cast(), space, std::ptr::null_mut(), offer) }.unwrap_err();
         assert_eq!(refused.status, UCS_ERR_INVALID_PARAM);
     }
 }
@@ -512,7 +513,8 @@ fn each_frame_arrives_whole_in_a_slot_polled_by_another_thread() {
         for number in 0..FRAMES {
             seen[1] = 0;
             // SAFETY: the slot has the given length, and both processes access shared words by atomics.
-            while unsafe { poll::poll(start as *mut c_void, 8 * 4096, (&raw mut seen).cast()) }.unwrap()
+            while unsafe { poll::poll(start as *mut c_void, 8 * 4096, (&raw mut seen).cast(), offer) }
+                .unwrap()
                 != UCS_OK
             {
                 std::thread::yield_now();

@@ -52,14 +52,14 @@ try {
         throw std::runtime_error("the header is of another version");
     std::vector<uint64_t> rows{0, 10, 20, 30, 40, 50, 60, 70, 80, 90};
 
-    Owned<farjump_target_options_t, farjump_target_options_free> options(
-        made<farjump_target_options_t>(farjump_target_options_new));
-    check(farjump_target_options_set_args(options.get(), &rows));
-    check(farjump_target_options_export_function(options.get(), "store_get",
-                                                 reinterpret_cast<farjump_function_t>(store_get)));
-    check(farjump_target_options_export_data(options.get(), "store_limit", &store_limit));
+    Owned<farjump_target_config_t, farjump_target_config_free> config(
+        made<farjump_target_config_t>(farjump_target_config_new));
+    check(farjump_target_config_set_args(config.get(), &rows));
+    check(farjump_target_config_export_function(config.get(), "store_get",
+                                                reinterpret_cast<farjump_function_t>(store_get)));
+    check(farjump_target_config_export_data(config.get(), "store_limit", &store_limit));
     auto *target = made<farjump_target_t>(
-        [&](farjump_target_t **target) { return farjump_target_listen(argv[1], options.get(), target); });
+        [&](farjump_target_t **target) { return farjump_target_listen(argv[1], config.get(), target); });
     Owned<farjump_target_thread_t, stop> thread(
         made<farjump_target_thread_t>([&](farjump_target_thread_t **thread) { return farjump_target_spawn(&target, thread); }));
 

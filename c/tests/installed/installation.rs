@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
+use farjump_fixtures::IFUNCS;
 use farjump_fixtures::process::finish;
 
 use crate::common::{archive, filled, package};
@@ -23,14 +24,15 @@ fn install(prefix: &Path) {
     finish(install.current_dir(package())).worked();
 }
 
-/// Returns the folder of the ifunc libraries, each built of the file of its name in `tests/ifuncs`.
+/// Returns the folder of the ifunc libraries, each built of the file of its name in `tests/ifuncs` or [`IFUNCS`].
 pub(crate) fn ifuncs() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| filled("farjump-c-ifuncs", build_ifuncs))
 }
 
 fn build_ifuncs(folder: &Path) {
-    for entry in std::fs::read_dir(package().join("tests/ifuncs")).unwrap() {
+    let sources = [&*package().join("tests/ifuncs"), Path::new(IFUNCS)];
+    for entry in sources.into_iter().flat_map(|folder| std::fs::read_dir(folder).unwrap()) {
         let source = entry.unwrap().path();
         let name = source.file_stem().unwrap().to_string_lossy();
         let output = folder.join(format!("lib{name}.so"));

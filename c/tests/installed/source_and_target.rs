@@ -1,5 +1,11 @@
 //! Programs with a source and a target in them: detectable errors of C programs, and a target's choices.
 
+use std::collections::BTreeMap;
+
+use farjump::config::{
+    ClientConfig, Config, Interfaces, LinkConfig, PublisherConfig, StoreConfig, SubscriberConfig,
+    TargetConfig,
+};
 use tempfile::TempDir;
 
 use crate::installation::ifuncs;
@@ -35,6 +41,26 @@ fn a_targets_exports_policy_and_store_follow_the_choices_in_c() {
 #[test]
 fn choices_of_all_kinds_run_clean_under_sanitizers() {
     run_cases("choices", Linkage::Sanitized);
+}
+
+/// Returns the options of a configuration that C shows.
+fn shown<C: Config>() -> impl Iterator<Item = &'static str> {
+    let rows = C::rows().iter().filter(|row| row.info.shown.contains(Interfaces::C));
+    rows.map(|row| row.info.name)
+}
+
+#[test]
+fn the_program_of_choices_sets_each_option_that_c_shows() {
+    let program = include_str!("../programs/choices.c");
+    let all = shown::<TargetConfig>().chain(shown::<LinkConfig>()).chain(shown::<ClientConfig>());
+    let all = all.chain(shown::<StoreConfig>()).chain(shown::<PublisherConfig>());
+    let mut times = BTreeMap::new();
+    for name in all.chain(shown::<SubscriberConfig>()) {
+        *times.entry(name).or_insert(0) += 1;
+    }
+    let set = |name: &str| program.matches(&format!("{{\"{name}\", ")).count();
+    times.retain(|name, times| set(name) != *times);
+    assert!(times.is_empty(), "the program sets others, or less often: {times:?}");
 }
 
 #[test]

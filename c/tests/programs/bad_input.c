@@ -32,6 +32,7 @@ static void a_null_where_something_must_be(farjump_library_t *echo)
     farjump_code_id_t id;
     farjump_pending_t pending = 1;
     const void *image = echo;
+    const char *value;
     uint64_t number;
     size_t size;
     char digits[33];
@@ -109,12 +110,26 @@ static void a_null_where_something_must_be(farjump_library_t *echo)
     CHECK(farjump_link_transport(NULL) == NULL && farjump_link_peer(NULL) == NULL);
     CHECK(farjump_link_epoch(NULL) == 0 && farjump_link_max_frame(NULL) == 0);
     CHECK(!farjump_link_may_share_processor(NULL) && !farjump_target_may_share_processor(NULL));
+    IS_NULL("config", farjump_link_config_new(NULL));
+    IS_NULL("config", farjump_link_config_free(NULL));
+    IS_NULL("config", farjump_link_config_get(NULL, "mode", &value));
+    IS_NULL("config", farjump_link_config_on_gone(NULL, NULL, NULL));
+    IS_NULL("link", farjump_link_option(NULL, "mode", &value));
+    IS_NULL("name", farjump_link_option(link_, NULL, &value));
+    IS_NULL("value", farjump_link_option(link_, "mode", NULL));
     IS_NULL("link", farjump_link_close(NULL));
     IS_NULL("link", farjump_pending_wait(NULL, 1, 0, NULL));
     IS_NULL("link", farjump_pending_poll(NULL, 1, NULL));
     IS_NULL("link", farjump_pending_cancel(NULL, 1));
 
-    IS_NULL("options", farjump_target_options_set_program(NULL, "x"));
+    IS_NULL("config", farjump_target_config_new(NULL));
+    IS_NULL("config", farjump_target_config_free(NULL));
+    IS_NULL("config", farjump_target_config_set(NULL, "program", "x"));
+    IS_NULL("config", farjump_target_config_get(NULL, "program", &value));
+    IS_NULL("config", farjump_target_config_set_args(NULL, NULL));
+    IS_NULL("target", farjump_target_option(NULL, "program", &value));
+    IS_NULL("name", farjump_target_option(target, NULL, &value));
+    IS_NULL("value", farjump_target_option(target, "program", NULL));
     IS_NULL("target", farjump_target_listen("unix:x", NULL, NULL));
     IS_NULL("address", farjump_target_listen(NULL, NULL, &no_target));
     IS_NULL("target", farjump_target_poll(NULL, &size));
@@ -160,7 +175,7 @@ static void a_null_where_something_must_be(farjump_library_t *echo)
 }
 
 /* An ended object leaves NULL in its variable: ending it again is harmless, and using it returns a status. */
-static void what_was_ended_is_told_from_what_is_there(const char *folder)
+static void what_was_ended_is_distinct_from_what_is_there(const char *folder)
 {
     farjump_library_t *echo = open_library(folder, "echo"), *no_library = NULL;
     farjump_bytes_t *bytes, *no_bytes = NULL;
@@ -168,8 +183,8 @@ static void what_was_ended_is_told_from_what_is_there(const char *folder)
     farjump_target_t *no_target = NULL;
     farjump_stopper_t *no_stopper = NULL;
     farjump_target_thread_t *no_thread = NULL;
-    farjump_link_options_t *no_link_options = NULL;
-    farjump_target_options_t *no_target_options = NULL;
+    farjump_link_config_t *no_link_config = NULL;
+    farjump_target_config_t *no_target_config = NULL;
     farjump_admin_t *no_admin = NULL;
     farjump_data_t *no_data = NULL;
     WORKS(farjump_library_close(&echo));
@@ -185,16 +200,17 @@ static void what_was_ended_is_told_from_what_is_there(const char *folder)
     WORKS(farjump_target_close(&no_target));
     WORKS(farjump_stopper_free(&no_stopper));
     WORKS(farjump_target_thread_stop(&no_thread, &no_target));
-    WORKS(farjump_link_options_free(&no_link_options));
-    WORKS(farjump_target_options_free(&no_target_options));
+    WORKS(farjump_link_config_free(&no_link_config));
+    WORKS(farjump_target_config_free(&no_target_config));
     WORKS(farjump_admin_free(&no_admin));
     WORKS(farjump_data_free(&no_data));
 }
 
 static void numbers_that_make_no_sense(void)
 {
-    farjump_link_options_t *options;
-    farjump_target_options_t *serving;
+    farjump_link_config_t *config;
+    farjump_target_config_t *serving;
+    farjump_link_t *no_link;
     farjump_target_t *none;
     farjump_code_id_t id = {{1, 2, 3}};
     char digits[33];
@@ -205,52 +221,49 @@ static void numbers_that_make_no_sense(void)
     } longer;
 
     static const int no_modes[] = {0, 3, 16, -1, INT_MAX, INT_MIN};
-    WORKS(farjump_link_options_new(&options));
-    for (size_t i = 0; i < sizeof no_modes / sizeof *no_modes; i++) {
-        FAILS(FARJUMP_ERROR_ARGUMENT, "is no mode", farjump_link_options_set_mode(options, no_modes[i]));
+    for (size_t i = 0; i < sizeof no_modes / sizeof *no_modes; i++)
         FAILS(FARJUMP_ERROR_ARGUMENT, "is no mode", farjump_link_set_mode(link_, no_modes[i]));
-    }
-    IS_NULL("name", farjump_link_options_set_transport(options, NULL));
-    IS_NULL("options", farjump_link_options_set_reply_mailbox_size(NULL, 1));
-    FAILS(FARJUMP_ERROR_ARGUMENT, "nothing at NULL", farjump_link_options_set_key(options, NULL));
-    GIVES(FARJUMP_ERROR_CONNECT, farjump_link_options_set_key_file(options, "/nowhere/key"));
-    WORKS(farjump_link_options_free(&options));
+    WORKS(farjump_link_config_new(&config));
+    FAILS(FARJUMP_ERROR_ARGUMENT, "is no mode", farjump_link_config_set(config, "mode", "sometimes"));
+    IS_NULL("name", farjump_link_config_set(config, NULL, "shm"));
+    IS_NULL("value", farjump_link_config_set(config, "transport", NULL));
+    IS_NULL("config", farjump_link_config_set(NULL, "reply-mailbox-size", "1"));
+    FAILS(FARJUMP_ERROR_ARGUMENT, "no UTF-8", farjump_link_config_set(config, "program", "\xff"));
+    FAILS(FARJUMP_ERROR_ARGUMENT, "nothing at NULL", farjump_link_config_set_key(config, NULL));
+    WORKS(farjump_link_config_set(config, "key-file", "/nowhere/key"));
+    FAILS(FARJUMP_ERROR_CONNECT, "/nowhere/key", farjump_link_connect("tcp:127.0.0.1:1", config, &no_link));
+    WORKS(farjump_link_config_set(config, "cc", "cc"));
+    FAILS(FARJUMP_ERROR_ARGUMENT, "no effect without `compile-for-peer`", farjump_link_connect("unix:n.sock", config, &no_link));
+    CHECK(no_link == NULL);
+    WORKS(farjump_link_config_free(&config));
 
-    WORKS(farjump_target_options_new(&serving));
-    FAILS(FARJUMP_ERROR_ARGUMENT, "no modes", farjump_target_options_set_modes(serving, 0));
-    FAILS(FARJUMP_ERROR_ARGUMENT, "no modes", farjump_target_options_set_modes(serving, 1 << 20));
-    IS_NULL("data", farjump_target_options_set_data(serving, NULL));
-    IS_NULL("path", farjump_target_options_add_debug_symbols(serving, NULL));
-    IS_NULL("options", farjump_target_options_set_debug(NULL, true));
-    WORKS(farjump_target_options_set_max_sources(serving, 0));
-    FAILS(FARJUMP_ERROR_ARGUMENT, "serves none", farjump_target_listen("unix:n.sock", serving, &none));
-    CHECK(none == NULL);
-    WORKS(farjump_target_options_set_max_sources(serving, 1));
-    WORKS(farjump_target_options_set_max_payload(serving, 0));
-    FAILS(FARJUMP_ERROR_ARGUMENT, "admits nothing", farjump_target_listen("unix:n.sock", serving, &none));
-    WORKS(farjump_target_options_set_max_payload(serving, 1000));
-    WORKS(farjump_target_options_set_mailbox_size(serving, SIZE_MAX));
-    FAILS(FARJUMP_ERROR_ARGUMENT, "a mailbox", farjump_target_listen("unix:n.sock", serving, &none));
-    WORKS(farjump_target_options_set_mailbox_size(serving, 65536));
-    WORKS(farjump_target_options_allow_code(serving, &id));
-    WORKS(farjump_target_options_set_modes(serving, FARJUMP_MODE_CACHED | FARJUMP_MODE_IN_PLACE));
+    WORKS(farjump_target_config_new(&serving));
+    FAILS(FARJUMP_ERROR_ARGUMENT, "is no mode", farjump_target_config_set(serving, "modes", "cached,sometimes"));
+    IS_NULL("data", farjump_target_config_set_data(serving, NULL));
+    FAILS(FARJUMP_ERROR_ARGUMENT, "`max-sources`: 0 is out of range", farjump_target_config_set(serving, "max-sources", "0"));
+    FAILS(FARJUMP_ERROR_ARGUMENT, "is no number of bytes", farjump_target_config_set(serving, "max-payload", "-1"));
+    FAILS(FARJUMP_ERROR_ARGUMENT, "out of range", farjump_target_config_set(serving, "max-payload", "0"));
+    FAILS(FARJUMP_ERROR_ARGUMENT, "`mailbox-size`: ",
+          farjump_target_config_set(serving, "mailbox-size", "18446744073709551615"));
+    WORKS(farjump_target_config_set(serving, "mailbox-size", "64K"));
+    WORKS(farjump_target_config_set(serving, "allow-code", "01020300000000000000000000000000"));
+    WORKS(farjump_target_config_set(serving, "modes", "cached,in-place"));
     FAILS(FARJUMP_ERROR_ARGUMENT, "in-place", farjump_target_listen("unix:n.sock", serving, &none));
-    WORKS(farjump_target_options_export_library(serving, "/nowhere/lib.so"));
-    WORKS(farjump_target_options_set_modes(serving, FARJUMP_MODE_CACHED));
+    CHECK(none == NULL);
+    WORKS(farjump_target_config_set(serving, "export-library", "/nowhere/lib.so"));
+    WORKS(farjump_target_config_set(serving, "modes", "cached"));
     GIVES(FARJUMP_ERROR_LIBRARY, farjump_target_listen("unix:n.sock", serving, &none));
-    WORKS(farjump_target_options_free(&serving));
-    WORKS(farjump_target_options_new(&serving));
-    GIVES(FARJUMP_ERROR_ARGUMENT, farjump_target_options_wanted_library(serving, NULL));
-    GIVES(FARJUMP_ERROR_ARGUMENT, farjump_target_options_set_compiler(serving, NULL));
-    GIVES(FARJUMP_ERROR_ARGUMENT, farjump_target_options_set_bitcode_cache(serving, NULL));
-    WORKS(farjump_target_options_wanted_library(serving, "./libz.so.1"));
+    WORKS(farjump_target_config_free(&serving));
+    WORKS(farjump_target_config_new(&serving));
+    WORKS(farjump_target_config_set(serving, "wanted-library", "./libz.so.1"));
     FAILS(FARJUMP_ERROR_LIBRARY, "no soname", farjump_target_listen("unix:n.sock", serving, &none));
-    WORKS(farjump_target_options_free(&serving));
-    WORKS(farjump_target_options_new(&serving));
-    WORKS(farjump_target_options_take_bitcode(serving, true));
-    WORKS(farjump_target_options_set_compiler(serving, "/nowhere/compiler"));
+    WORKS(farjump_target_config_free(&serving));
+    WORKS(farjump_target_config_new(&serving));
+    WORKS(farjump_target_config_set(serving, "compiler", "/nowhere/compiler"));
+    FAILS(FARJUMP_ERROR_ARGUMENT, "no effect without `bitcode`", farjump_target_listen("unix:n.sock", serving, &none));
+    WORKS(farjump_target_config_set(serving, "bitcode", "prefer"));
     FAILS(FARJUMP_ERROR_SYSTEM, "/nowhere/compiler", farjump_target_listen("unix:n.sock", serving, &none));
-    WORKS(farjump_target_options_free(&serving));
+    WORKS(farjump_target_config_free(&serving));
 
     FAILS(FARJUMP_ERROR_ARGUMENT, "no cause", farjump_target_refused(target, -1, &count));
     FAILS(FARJUMP_ERROR_ARGUMENT, "no cause", farjump_target_refused(target, 17, &count));
@@ -307,25 +320,26 @@ static void names_of_all_kinds(const char *empty_folder)
 {
     static const size_t lengths[] = {0, 1, 7, 8, 63, 64, 4096, 4097};
     static const char *const paths[] = {"/", "..", "../x", "a/b", "", "\n"};
-    farjump_target_options_t *options;
+    farjump_target_config_t *config;
     farjump_library_t *library;
     farjump_target_t *none;
     char name[8192], path[16384];
-    WORKS(farjump_target_options_new(&options));
+    WORKS(farjump_target_config_new(&config));
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         size_t length = lengths[i];
         memset(name, 'n', length);
         name[length] = 0;
         /* Names that code can import: 1 to 4096 bytes. */
         int offered = length >= 1 && length <= 4096 ? FARJUMP_OK : FARJUMP_ERROR_ARGUMENT;
-        GIVES(offered, farjump_target_options_export_data(options, name, name));
-        GIVES(offered, farjump_target_options_export_function(options, name, (farjump_function_t)names_of_all_kinds));
-        IS_NULL("data", farjump_target_options_export_data(options, "name", NULL));
-        IS_NULL("function", farjump_target_options_export_function(options, "name", NULL));
+        GIVES(offered, farjump_target_config_export_data(config, name, name));
+        GIVES(offered, farjump_target_config_export_function(config, name, (farjump_function_t)names_of_all_kinds));
+        IS_NULL("data", farjump_target_config_export_data(config, "name", NULL));
+        IS_NULL("function", farjump_target_config_export_function(config, "name", NULL));
         /* The target's own functions: none has such a name. */
         GIVES(FARJUMP_NOT_YET, farjump_target_remove_local(target, name));
         int known = length == 0 ? FARJUMP_ERROR_ARGUMENT : FARJUMP_OK;
-        GIVES(known, farjump_target_options_add_destination(options, name, "unix:x"));
+        snprintf(path, sizeof path, "%s=unix:x", name);
+        GIVES(known, farjump_target_config_set(config, "destination", path));
         GIVES(known, farjump_target_set_destination(target, name, "unix:x"));
         /* Libraries of that name. */
         snprintf(path, sizeof path, "%s/lib%s.so", empty_folder, name);
@@ -344,9 +358,9 @@ static void names_of_all_kinds(const char *empty_folder)
         GIVES(FARJUMP_ERROR_CONNECT, farjump_link_connect(paths[i], NULL, &link));
         GIVES(FARJUMP_NOT_YET, farjump_target_remove_local(target, paths[i]));
     }
-    FAILS(FARJUMP_ERROR_ARGUMENT, "no code can import", farjump_target_options_export_data(options, "two words", name));
-    FAILS(FARJUMP_ERROR_ARGUMENT, "no UTF-8", farjump_target_options_export_data(options, "\xff", name));
-    WORKS(farjump_target_options_free(&options));
+    FAILS(FARJUMP_ERROR_ARGUMENT, "no code can import", farjump_target_config_export_data(config, "two words", name));
+    FAILS(FARJUMP_ERROR_ARGUMENT, "no UTF-8", farjump_target_config_export_data(config, "\xff", name));
+    WORKS(farjump_target_config_free(&config));
 }
 
 /* Callbacks that have used the object that runs them. */
@@ -414,12 +428,12 @@ static void *connect_to(void *address)
 
 static farjump_target_t *listen_at(const char *address)
 {
-    farjump_target_options_t *options;
+    farjump_target_config_t *config;
     farjump_target_t *made;
-    WORKS(farjump_target_options_new(&options));
-    WORKS(farjump_target_options_export_function(options, "visited", (farjump_function_t)visited));
-    WORKS(farjump_target_listen(address, options, &made));
-    WORKS(farjump_target_options_free(&options));
+    WORKS(farjump_target_config_new(&config));
+    WORKS(farjump_target_config_export_function(config, "visited", (farjump_function_t)visited));
+    WORKS(farjump_target_listen(address, config, &made));
+    WORKS(farjump_target_config_free(&config));
     return made;
 }
 
@@ -455,7 +469,7 @@ int main(int argc, char **argv)
     while (pthread_tryjoin_np(connecting, NULL) != 0)
         WORKS(farjump_target_poll(target, NULL));
     a_null_where_something_must_be(echo);
-    what_was_ended_is_told_from_what_is_there(argv[1]);
+    what_was_ended_is_distinct_from_what_is_there(argv[1]);
     numbers_that_make_no_sense();
     names_of_all_kinds(argv[2]);
     calls_from_inside(argv[1]);

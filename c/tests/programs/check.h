@@ -55,13 +55,13 @@ static inline farjump_library_t *open_library(const char *folder, const char *na
 /* Starts a thread with a target that has the objects of `store`. */
 static inline farjump_target_thread_t *own_store(const char *address, farjump_store_t *store)
 {
-    farjump_target_options_t *options;
+    farjump_target_config_t *config;
     farjump_target_t *target;
     farjump_target_thread_t *thread;
-    WORKS(farjump_target_options_new(&options));
-    WORKS(farjump_target_options_set_objects(options, store));
-    WORKS(farjump_target_listen(address, options, &target));
-    WORKS(farjump_target_options_free(&options));
+    WORKS(farjump_target_config_new(&config));
+    WORKS(farjump_target_config_set_objects(config, store));
+    WORKS(farjump_target_listen(address, config, &target));
+    WORKS(farjump_target_config_free(&config));
     WORKS(farjump_target_spawn(&target, &thread));
     return thread;
 }

@@ -33,16 +33,16 @@ static int end(void)
 int main(int argc, char **argv)
 {
     const uint64_t key = 0;
-    farjump_target_options_t *options;
+    farjump_target_config_t *config;
     farjump_target_t *target;
     farjump_target_thread_t *thread;
     farjump_link_t *link;
     CHECK(argc == 3 && atexit(at_exit) == 0 && pthread_barrier_init(&runs, NULL, 2) == 0);
     farjump_library_t *sum = open_library(argv[2], "sum");
-    WORKS(farjump_target_options_new(&options));
-    WORKS(farjump_target_options_export_function(options, "store_get", (farjump_function_t)store_get));
-    WORKS(farjump_target_options_export_data(options, "store_limit", &store_limit));
-    WORKS(farjump_target_listen(argv[1], options, &target));
+    WORKS(farjump_target_config_new(&config));
+    WORKS(farjump_target_config_export_function(config, "store_get", (farjump_function_t)store_get));
+    WORKS(farjump_target_config_export_data(config, "store_limit", &store_limit));
+    WORKS(farjump_target_listen(argv[1], config, &target));
     WORKS(farjump_target_spawn(&target, &thread));
     WORKS(farjump_link_connect(argv[1], NULL, &link));
     WORKS(farjump_link_send(link, sum, &key, sizeof key));

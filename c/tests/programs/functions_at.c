@@ -22,7 +22,7 @@ static farjump_bytes_t *reply;
 static uint64_t total;
 
 /* Sends the test a request, and waits until it is done. */
-static void ask(const char *what)
+static void order(const char *what)
 {
     char line[64];
     printf("%s\n", what);
@@ -62,7 +62,7 @@ static void a_started_call_is_polled_waited_for_and_cancelled(const farjump_hand
     CHECK(call == NULL);
     WORKS(farjump_object_call_free(&call));
 
-    ask("stop");
+    order("stop");
     call = start(table, 2);
     second = start(table, 3);
     third = start(table, 4);
@@ -76,7 +76,7 @@ static void a_started_call_is_polled_waited_for_and_cancelled(const farjump_hand
     /* Freeing a call cancels it too. */
     farjump_object_call_t *fourth = start(table, 5);
     WORKS(farjump_object_call_free(&fourth));
-    ask("continue");
+    order("continue");
     do
         status = farjump_object_call_poll(call, reply);
     while (status == FARJUMP_NOT_YET);
@@ -146,7 +146,7 @@ static void an_event_loop_holds_calls(const farjump_handle_t *table)
     uint64_t longest, end = now_ns() + PATIENCE;
     int left = 8;
     CHECK(watched.fd >= 0 && farjump_client_fd(client) == watched.fd);
-    ask("stop");
+    order("stop");
     for (int call = 0; call < 8; call++)
         calls[call] = start(table, (uint64_t)call);
     do {
@@ -154,7 +154,7 @@ static void an_event_loop_holds_calls(const farjump_handle_t *table)
         WORKS(farjump_client_arm(client, &longest));
     } while (longest == 0);
     CHECK(poll(&watched, 1, 0) == 0);
-    ask("continue");
+    order("continue");
     /* The first outcome ends a sleep that is longer than any in the loop. */
     CHECK(poll(&watched, 1, (int)(PATIENCE / 1000000)) == 1);
     WORKS(farjump_client_disarm(client));
@@ -272,7 +272,7 @@ static void functions_run_at_the_owners_of_all(farjump_handle_t **all)
     WORKS(farjump_client_close(&resolved));
 
     /* Calls at an owner that ends fail. Others do not. */
-    ask("kill the other");
+    order("kill the other");
     WORKS(farjump_resolver_map(resolver, sum, handles, 5, &factor, sizeof factor, &outcomes));
     outcome_works(outcomes, 0, total);
     /* The call notices the end. If the last look for ended owners is 100 ms ago, the next look notices it before. */

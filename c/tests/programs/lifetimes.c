@@ -152,7 +152,7 @@ static uint64_t lease_of(const farjump_handle_t *handle)
     return lease_left;
 }
 
-static void a_leased_object_goes_when_its_time_is_over_and_a_renewal_counts_anew(void)
+static void a_leased_object_goes_at_its_time_and_a_renewal_counts_anew(void)
 {
     farjump_handle_t *handle = put();
     CHECK(lease_of(handle) == FARJUMP_FOREVER);
@@ -219,7 +219,7 @@ int main(int argc, char **argv)
 
     an_owned_object_goes_with_its_owner();
     a_counted_object_goes_with_its_last_reference_in_any_process();
-    a_leased_object_goes_when_its_time_is_over_and_a_renewal_counts_anew();
+    a_leased_object_goes_at_its_time_and_a_renewal_counts_anew();
     a_null_where_something_must_be();
 
     /* Owned objects and references keep the store and the client that made them. */

@@ -38,7 +38,7 @@ static void count_object(void *user, const farjump_object_t *object)
 
 static void an_owner_uses_its_own_objects(const char *folder)
 {
-    farjump_store_options_t *options;
+    farjump_store_config_t *config;
     farjump_store_t *store;
     farjump_store_stats_t stats;
     farjump_handle_t *handle, *other;
@@ -46,11 +46,13 @@ static void an_owner_uses_its_own_objects(const char *folder)
     char path[4096];
     int counted = 0, failure = 5;
     bool is_there;
-    WORKS(farjump_store_options_new(&options));
-    WORKS(farjump_store_options_set_capacity(options, 1 << 16));
-    WORKS(farjump_store_options_set_spill(options, folder, 1 << 20));
-    WORKS(farjump_store_options_add_address(options, "tcp:host:7"));
-    WORKS(farjump_store_open(options, &store));
+    WORKS(farjump_store_config_new(&config));
+    WORKS(farjump_store_config_set(config, "capacity", "64K"));
+    WORKS(farjump_store_config_set(config, "spill-folder", folder));
+    FAILS(FARJUMP_ERROR_ARGUMENT, "no effect without `spill-bytes`", farjump_store_open(config, &store));
+    WORKS(farjump_store_config_set(config, "spill-bytes", "1M"));
+    WORKS(farjump_store_config_set(config, "address", "tcp:host:7"));
+    WORKS(farjump_store_open(config, &store));
 
     WORKS(farjump_store_put(store, "u8", "five!", 5, &handle));
     CHECK(strcmp(farjump_handle_address(handle, 0), "tcp:host:7") == 0 && farjump_handle_address(handle, 1) == NULL);
@@ -124,10 +126,10 @@ static void an_owner_uses_its_own_objects(const char *folder)
     WORKS(farjump_handle_free(&handle));
     WORKS(farjump_store_close(&second));
 
-    WORKS(farjump_store_options_set_spill(options, "/nowhere", 1));
-    FAILS(FARJUMP_ERROR_SYSTEM, "/nowhere", farjump_store_open(options, &second));
+    WORKS(farjump_store_config_set(config, "spill-folder", "/nowhere"));
+    FAILS(FARJUMP_ERROR_SYSTEM, "/nowhere", farjump_store_open(config, &second));
     CHECK(second == NULL);
-    WORKS(farjump_store_options_free(&options));
+    WORKS(farjump_store_config_free(&config));
     /* A view outlives its store. */
     WORKS(farjump_store_close(&store));
     CHECK(store == NULL && memcmp(farjump_view_data(view), "five!", 5) == 0);
@@ -139,24 +141,32 @@ static void a_null_where_something_must_be(void)
 {
     farjump_store_t *store, *no_store = NULL;
     farjump_client_t *client = NULL;
-    farjump_client_options_t *choices;
+    farjump_store_config_t *store_config;
+    farjump_client_config_t *client_config;
     farjump_handle_t *handle, *no_handle = NULL;
     farjump_view_t *view;
     farjump_bytes_t *bytes;
     farjump_store_stats_t stats;
-    farjump_target_options_t *options;
+    farjump_target_config_t *config;
     farjump_admin_t *admin;
+    const char *value;
     bool answer;
     char name[300];
     WORKS(farjump_store_open(NULL, &store));
     WORKS(farjump_store_put(store, NULL, "x", 1, &handle));
     WORKS(farjump_bytes_new(&bytes));
 
-    IS_NULL("options", farjump_store_options_new(NULL));
-    IS_NULL("options", farjump_store_options_free(NULL));
-    IS_NULL("options", farjump_store_options_set_capacity(NULL, 1));
-    IS_NULL("options", farjump_store_options_set_spill(NULL, "x", 1));
-    IS_NULL("options", farjump_store_options_add_address(NULL, "x"));
+    IS_NULL("config", farjump_store_config_new(NULL));
+    IS_NULL("config", farjump_store_config_free(NULL));
+    IS_NULL("config", farjump_store_config_set(NULL, "capacity", "1"));
+    IS_NULL("config", farjump_store_config_get(NULL, "capacity", &value));
+    WORKS(farjump_store_config_new(&store_config));
+    IS_NULL("name", farjump_store_config_set(store_config, NULL, "1"));
+    IS_NULL("value", farjump_store_config_set(store_config, "capacity", NULL));
+    IS_NULL("value", farjump_store_config_get(store_config, "capacity", NULL));
+    IS_NULL("name", farjump_store_config_get(store_config, NULL, &value));
+    CHECK(value == NULL);
+    WORKS(farjump_store_config_free(&store_config));
     IS_NULL("store", farjump_store_open(NULL, NULL));
     IS_NULL("store", farjump_store_close(NULL));
     IS_NULL("store", farjump_store_put(no_store, NULL, "x", 1, &no_handle));
@@ -193,18 +203,15 @@ static void a_null_where_something_must_be(void)
     CHECK(farjump_view_data(NULL) == NULL && farjump_view_size(NULL) == 0 && !farjump_view_is_mapped(NULL));
     IS_NULL("view", farjump_view_release(NULL));
 
-    IS_NULL("options", farjump_client_options_new(NULL));
-    IS_NULL("options", farjump_client_options_free(NULL));
-    IS_NULL("options", farjump_client_options_set_timeout(NULL, 1));
-    IS_NULL("options", farjump_client_options_set_connect_timeout(NULL, 1));
-    IS_NULL("options", farjump_client_options_set_transport(NULL, "shm"));
-    IS_NULL("options", farjump_client_options_set_key_file(NULL, "x"));
-    IS_NULL("options", farjump_client_options_set_mapped(NULL, true));
-    WORKS(farjump_client_options_new(&choices));
-    FAILS(FARJUMP_ERROR_CONNECT, "/nowhere", farjump_client_options_set_key_file(choices, "/nowhere"));
-    WORKS(farjump_client_options_set_transport(choices, "smoke-signals"));
-    GIVES(FARJUMP_ERROR_CONNECT, farjump_client_connect(address, choices, &client));
-    WORKS(farjump_client_options_free(&choices));
+    IS_NULL("config", farjump_client_config_new(NULL));
+    IS_NULL("config", farjump_client_config_free(NULL));
+    IS_NULL("config", farjump_client_config_set(NULL, "timeout", "1s"));
+    IS_NULL("config", farjump_client_config_get(NULL, "timeout", &value));
+    WORKS(farjump_client_config_new(&client_config));
+    FAILS(FARJUMP_ERROR_ARGUMENT, "smoke-signals", farjump_client_config_set(client_config, "transport", "smoke-signals"));
+    WORKS(farjump_client_config_set(client_config, "key-file", "/nowhere"));
+    FAILS(FARJUMP_ERROR_CONNECT, "/nowhere", farjump_client_connect("tcp:127.0.0.1:1", client_config, &client));
+    WORKS(farjump_client_config_free(&client_config));
     IS_NULL("client", farjump_client_connect("unix:x", NULL, NULL));
     IS_NULL("address", farjump_client_connect(NULL, NULL, &client));
     IS_NULL("handle", farjump_client_connect_to_owner(NULL, NULL, &client));
@@ -223,10 +230,10 @@ static void a_null_where_something_must_be(void)
     IS_NULL("client", farjump_client_lease(NULL, handle, 0));
     IS_NULL("client", farjump_client_count(NULL, handle, 1, NULL));
 
-    WORKS(farjump_target_options_new(&options));
-    IS_NULL("store", farjump_target_options_set_objects(options, NULL));
-    IS_NULL("options", farjump_target_options_set_objects(NULL, store));
-    WORKS(farjump_target_options_free(&options));
+    WORKS(farjump_target_config_new(&config));
+    IS_NULL("store", farjump_target_config_set_objects(config, NULL));
+    IS_NULL("config", farjump_target_config_set_objects(NULL, store));
+    WORKS(farjump_target_config_free(&config));
     WORKS(farjump_admin_new(address, &admin));
     IS_NULL("callback", farjump_admin_objects(admin, NULL, NULL));
     IS_NULL("admin", farjump_admin_objects(NULL, count_object, NULL));
@@ -316,7 +323,7 @@ static void threads_share_a_client_and_a_target_without_a_store_says_so(void)
     WORKS(farjump_target_thread_stop(&thread, NULL));
 }
 
-static void memory_of_a_client_that_lost_its_owner_s_link_is_in_quarantine(void)
+static void memory_of_a_client_without_its_owners_link_is_in_quarantine(void)
 {
     farjump_store_t *store;
     farjump_store_stats_t stats;
@@ -409,7 +416,7 @@ int main(int argc, char **argv)
     an_owner_uses_its_own_objects(argv[2]);
     a_null_where_something_must_be();
     threads_share_a_client_and_a_target_without_a_store_says_so();
-    memory_of_a_client_that_lost_its_owner_s_link_is_in_quarantine();
+    memory_of_a_client_without_its_owners_link_is_in_quarantine();
     a_resolver_keeps_nothing_of_owners_that_ended(argv[2]);
     return all_done();
 }

@@ -39,7 +39,7 @@ using Store = Owned<farjump_store_t, farjump_store_close>;
 using Client = Owned<farjump_client_t, farjump_client_close>;
 using Handle = Owned<farjump_handle_t, farjump_handle_free>;
 using View = Owned<farjump_view_t, farjump_view_release>;
-using Options = Owned<farjump_target_options_t, farjump_target_options_free>;
+using Config = Owned<farjump_target_config_t, farjump_target_config_free>;
 using Library = Owned<farjump_library_t, farjump_library_close>;
 using Outcomes = Owned<farjump_outcomes_t, farjump_outcomes_free>;
 using Publisher = Owned<farjump_publisher_t, farjump_publisher_close>;
@@ -104,10 +104,10 @@ try {
     if (argc != 3)
         throw std::runtime_error("two arguments");
     auto store = made<Store>([](auto store) { return farjump_store_open(nullptr, store); });
-    auto options = made<Options>(farjump_target_options_new);
-    check(farjump_target_options_set_objects(options.get(), store.get()));
+    auto config = made<Config>(farjump_target_config_new);
+    check(farjump_target_config_set_objects(config.get(), store.get()));
     farjump_target_t *target = nullptr;
-    check(farjump_target_listen(argv[1], options.get(), &target));
+    check(farjump_target_listen(argv[1], config.get(), &target));
     auto thread = made<Thread>([&](auto thread) { return farjump_target_spawn(&target, thread); });
 
     std::vector<double> numbers(10000);

@@ -30,8 +30,8 @@ static void show(void *user, const farjump_object_t *object)
 
 int main(int argc, char **argv)
 {
-    farjump_store_options_t *store_options;
-    farjump_target_options_t *options;
+    farjump_store_config_t *store_config;
+    farjump_target_config_t *config;
     farjump_store_t *store;
     farjump_target_t *target;
     farjump_target_thread_t *thread;
@@ -39,14 +39,14 @@ int main(int argc, char **argv)
     char word[64];
     int written = 0;
     CHECK(argc == 2);
-    WORKS(farjump_store_options_new(&store_options));
-    WORKS(farjump_store_options_set_capacity(store_options, 1 << 20));
-    WORKS(farjump_store_open(store_options, &store));
-    WORKS(farjump_store_options_free(&store_options));
-    WORKS(farjump_target_options_new(&options));
-    WORKS(farjump_target_options_set_objects(options, store));
-    WORKS(farjump_target_listen(argv[1], options, &target));
-    WORKS(farjump_target_options_free(&options));
+    WORKS(farjump_store_config_new(&store_config));
+    WORKS(farjump_store_config_set(store_config, "capacity", "1M"));
+    WORKS(farjump_store_open(store_config, &store));
+    WORKS(farjump_store_config_free(&store_config));
+    WORKS(farjump_target_config_new(&config));
+    WORKS(farjump_target_config_set_objects(config, store));
+    WORKS(farjump_target_listen(argv[1], config, &target));
+    WORKS(farjump_target_config_free(&config));
     WORKS(farjump_target_spawn(&target, &thread));
 
     WORKS(farjump_store_put_with(store, "u8", TABLE, write_table, &written, &table));

@@ -13,7 +13,7 @@ static farjump_client_t *client;
 static bool mapped;
 
 /* Sends the test a request, and waits until it is done. */
-static void ask(const char *what)
+static void order(const char *what)
 {
     char line[64];
     printf("%s\n", what);
@@ -23,14 +23,14 @@ static void ask(const char *what)
 
 static void connect_to(const farjump_handle_t *handle)
 {
-    farjump_client_options_t *options;
-    WORKS(farjump_client_options_new(&options));
-    WORKS(farjump_client_options_set_mapped(options, mapped));
-    WORKS(farjump_client_options_set_timeout(options, PATIENCE));
-    WORKS(farjump_client_options_set_connect_timeout(options, PATIENCE));
-    WORKS(farjump_client_options_set_transport(options, "shm"));
-    WORKS(farjump_client_connect_to_owner(handle, options, &client));
-    WORKS(farjump_client_options_free(&options));
+    farjump_client_config_t *config;
+    WORKS(farjump_client_config_new(&config));
+    WORKS(farjump_client_config_set(config, "mapped", mapped ? "yes" : "no"));
+    WORKS(farjump_client_config_set(config, "timeout", "60s"));
+    WORKS(farjump_client_config_set(config, "connect-timeout", "60s"));
+    WORKS(farjump_client_config_set(config, "transport", "shm"));
+    WORKS(farjump_client_connect_to_owner(handle, config, &client));
+    WORKS(farjump_client_config_free(&config));
     CHECK(farjump_client_is_mapped(client) == mapped);
     CHECK(mapped || strstr(farjump_last_error(), "told not to map") != NULL);
     CHECK(strcmp(farjump_client_address(client), farjump_handle_address(handle, 0)) == 0);
@@ -88,7 +88,7 @@ static void a_reserved_object_is_waited_for(const farjump_handle_t *reserved)
     FAILS(FARJUMP_ERROR_UNSET, "is reserved", farjump_client_get(client, reserved, &view));
     FAILS(FARJUMP_ERROR_TIMEOUT, "did not answer", farjump_client_wait(client, reserved, 1000000, &view));
     CHECK(view == NULL);
-    ask("set");
+    order("set");
     WORKS(farjump_client_wait(client, reserved, PATIENCE, &view));
     CHECK(farjump_view_size(view) == 8 && memcmp(farjump_view_data(view), "contents", 8) == 0);
     WORKS(farjump_view_release(&view));
@@ -226,7 +226,7 @@ static void what_is_evicted_or_loses_its_owner_stays_while_it_is_read(const farj
     char zeros[5000] = {0};
     int status;
     WORKS(farjump_client_get(client, table, &view));
-    ask("evict");
+    order("evict");
     FAILS(FARJUMP_ERROR_GONE, "is gone", farjump_client_get(client, table, &none));
     /* It is not overwritten, even if the store gets full. */
     do {
@@ -236,7 +236,7 @@ static void what_is_evicted_or_loses_its_owner_stays_while_it_is_read(const farj
     } while (status == FARJUMP_OK);
     CHECK(status == FARJUMP_ERROR_STORE_FULL);
     has_contents(view, TABLE);
-    ask("kill");
+    order("kill");
     has_contents(view, TABLE);
     GIVES(FARJUMP_ERROR_PEER_GONE, farjump_client_get(client, table, &none));
     CHECK(none == NULL);
@@ -246,7 +246,7 @@ static void what_is_evicted_or_loses_its_owner_stays_while_it_is_read(const farj
     GIVES(FARJUMP_ERROR_CONNECT, farjump_client_connect_to_owner(table, NULL, &client));
     WORKS(farjump_view_release(&view));
 
-    ask("restart");
+    order("restart");
     WORKS(farjump_client_connect_to_owner(table, NULL, &client));
     FAILS(FARJUMP_ERROR_GONE, "has restarted", farjump_client_get(client, table, &view));
     WORKS(farjump_client_close(&client));

@@ -26,14 +26,14 @@ static void on_refused(void *user, int cause, const char *text)
 
 static void connect_to(const char *address)
 {
-    farjump_link_options_t *options;
-    WORKS(farjump_link_options_new(&options));
-    WORKS(farjump_link_options_set_program(options, "a C program"));
-    WORKS(farjump_link_options_set_prefault(options, true));
-    WORKS(farjump_link_options_set_connect_timeout(options, PATIENCE));
-    WORKS(farjump_link_options_on_refused(options, on_refused, &refusals));
-    WORKS(farjump_link_connect(address, options, &link_));
-    WORKS(farjump_link_options_free(&options));
+    farjump_link_config_t *config;
+    WORKS(farjump_link_config_new(&config));
+    WORKS(farjump_link_config_set(config, "program", "a C program"));
+    WORKS(farjump_link_config_set(config, "prefault", "yes"));
+    WORKS(farjump_link_config_set(config, "connect-timeout", "60s"));
+    WORKS(farjump_link_config_on_refused(config, on_refused, &refusals));
+    WORKS(farjump_link_connect(address, config, &link_));
+    WORKS(farjump_link_config_free(&config));
     CHECK(strcmp(farjump_link_transport(link_), "shm") == 0);
     CHECK(farjump_link_peer(link_)->pid != 0 && farjump_link_peer(link_)->uid == geteuid());
     CHECK(farjump_link_epoch(link_) != 0 && farjump_link_max_frame(link_) >= 4096);
@@ -85,7 +85,7 @@ static void calls_come_back(void)
 }
 
 /* Runs an event loop of the program's own that includes farjump. It polls for replies only when woken. */
-static void an_event_loop_is_woken_for_answers(void)
+static void an_event_loop_is_woken_for_replies(void)
 {
     struct pollfd awake = {.fd = farjump_link_fd(link_), .events = POLLIN};
     CHECK(awake.fd >= 0);
@@ -112,17 +112,17 @@ static void an_event_loop_is_woken_for_answers(void)
 static void an_image_for_the_targets_cpu_comes_behind_the_calls(const char *address)
 {
     const uint64_t keys[] = {3, 4, 5};
-    farjump_link_options_t *options;
+    farjump_link_config_t *config;
     farjump_link_t *compiling;
     farjump_code_id_t carried, id;
     int status;
     WORKS(farjump_library_code_id(sum, &carried));
     GIVES(FARJUMP_ERROR_ARGUMENT, farjump_link_compiled_image(link_, sum, &id));
-    WORKS(farjump_link_options_new(&options));
-    WORKS(farjump_link_options_set_compile_for_peer(options, true));
+    WORKS(farjump_link_config_new(&config));
+    WORKS(farjump_link_config_set(config, "compile-for-peer", "yes"));
     for (int usable = 0; usable < 2; usable++) {
-        WORKS(farjump_link_options_set_compiler(options, usable ? "cc" : "/nowhere/cc"));
-        WORKS(farjump_link_connect(address, options, &compiling));
+        WORKS(farjump_link_config_set(config, "cc", usable ? "cc" : "/nowhere/cc"));
+        WORKS(farjump_link_connect(address, config, &compiling));
         do {
             WORKS(farjump_link_call(compiling, sum, keys, sizeof keys, PATIENCE, reply));
             CHECK(reply_number() == 50);
@@ -136,7 +136,7 @@ static void an_image_for_the_targets_cpu_comes_behind_the_calls(const char *addr
         }
         WORKS(farjump_link_close(&compiling));
     }
-    WORKS(farjump_link_options_free(&options));
+    WORKS(farjump_link_config_free(&config));
 }
 
 static void replies_of_any_size_come_whole(void)
@@ -246,7 +246,7 @@ static void count_image(void *user, const farjump_image_t *image)
     }
 }
 
-static void the_target_answers_questions(const char *address)
+static void the_target_replies_to_requests(const char *address)
 {
     farjump_admin_t *admin;
     farjump_target_stats_t stats;
@@ -351,14 +351,14 @@ int main(int argc, char **argv)
 
     calls_come_back();
     libraries_need_no_file(argv[2]);
-    an_event_loop_is_woken_for_answers();
+    an_event_loop_is_woken_for_replies();
     replies_of_any_size_come_whole();
     calls_without_a_reply_run_in_order();
     calls_of_a_group_come_back_each();
     what_goes_wrong_there_is_said_here();
     code_travels_as_the_mode_says();
     a_link_can_be_made_anew();
-    the_target_answers_questions(argv[1]);
+    the_target_replies_to_requests(argv[1]);
     an_image_for_the_targets_cpu_comes_behind_the_calls(argv[1]);
     WORKS(farjump_link_path(link_, reply));
     CHECK(strstr(farjump_bytes_text(reply), "shm, arrives by") == farjump_bytes_text(reply));

@@ -47,17 +47,17 @@ static void show(const farjump_item_t *item)
     WORKS(farjump_view_release(&view));
 }
 
-static void subscribe(const char *topic, int publishers)
+static void subscribe(const char *topic, const char *publishers)
 {
-    farjump_subscriber_options_t *options;
+    farjump_subscriber_config_t *config;
     farjump_subscriber_t *subscriber;
     farjump_item_t *item;
     uint64_t published, last = 0;
     int status;
-    WORKS(farjump_subscriber_options_new(&options));
-    WORKS(farjump_subscriber_options_set_publishers(options, (uint32_t)publishers));
-    WORKS(farjump_client_subscribe(client, topic, options, &subscriber));
-    WORKS(farjump_subscriber_options_free(&options));
+    WORKS(farjump_subscriber_config_new(&config));
+    WORKS(farjump_subscriber_config_set(config, "publishers", publishers));
+    WORKS(farjump_client_subscribe(client, topic, config, &subscriber));
+    WORKS(farjump_subscriber_config_free(&config));
     GIVES(FARJUMP_NOT_YET, farjump_subscriber_next(subscriber, 0, &item));
     CHECK(item == NULL);
     printf("subscribed\n");
@@ -93,7 +93,7 @@ int main(int argc, char **argv)
     if (strcmp(argv[1], "publish") == 0)
         publish(handle, argv[3], atoi(argv[4]));
     else
-        subscribe(argv[3], atoi(argv[4]));
+        subscribe(argv[3], argv[4]);
     WORKS(farjump_client_close(&client));
     WORKS(farjump_handle_free(&handle));
     return 0;

@@ -9,27 +9,27 @@
 static farjump_store_t *store;
 static farjump_client_t *client;
 
-static farjump_publisher_t *publisher_of(const char *topic, uint32_t capacity, int overflow)
+static farjump_publisher_t *publisher_of(const char *topic, const char *capacity, const char *overflow)
 {
-    farjump_publisher_options_t *options;
+    farjump_publisher_config_t *config;
     farjump_publisher_t *publisher;
-    WORKS(farjump_publisher_options_new(&options));
-    WORKS(farjump_publisher_options_set_capacity(options, capacity));
-    WORKS(farjump_publisher_options_set_overflow(options, overflow));
-    WORKS(farjump_client_publisher(client, topic, options, &publisher));
-    WORKS(farjump_publisher_options_free(&options));
+    WORKS(farjump_publisher_config_new(&config));
+    WORKS(farjump_publisher_config_set(config, "capacity", capacity));
+    WORKS(farjump_publisher_config_set(config, "overflow", overflow));
+    WORKS(farjump_client_publisher(client, topic, config, &publisher));
+    WORKS(farjump_publisher_config_free(&config));
     CHECK(strcmp(farjump_publisher_topic(publisher), topic) == 0 && farjump_publisher_number(publisher) != 0);
     return publisher;
 }
 
 static farjump_subscriber_t *subscriber_of(const char *topic, bool from_now)
 {
-    farjump_subscriber_options_t *options;
+    farjump_subscriber_config_t *config;
     farjump_subscriber_t *subscriber;
-    WORKS(farjump_subscriber_options_new(&options));
-    WORKS(farjump_subscriber_options_set_from_now(options, from_now));
-    WORKS(farjump_store_subscribe(store, topic, options, &subscriber));
-    WORKS(farjump_subscriber_options_free(&options));
+    WORKS(farjump_subscriber_config_new(&config));
+    WORKS(farjump_subscriber_config_set(config, "from-now", from_now ? "yes" : "no"));
+    WORKS(farjump_store_subscribe(store, topic, config, &subscriber));
+    WORKS(farjump_subscriber_config_free(&config));
     CHECK(strcmp(farjump_subscriber_topic(subscriber), topic) == 0);
     return subscriber;
 }
@@ -61,8 +61,8 @@ static void takes(farjump_subscriber_t *subscriber, unsigned char byte)
 static void a_full_topic_is_a_status(void)
 {
     farjump_subscriber_t *slow = subscriber_of("full", false);
-    farjump_publisher_t *waits = publisher_of("full", 2, FARJUMP_OVERFLOW_WAIT);
-    farjump_publisher_t *refuses = publisher_of("full", 2, FARJUMP_OVERFLOW_REFUSE);
+    farjump_publisher_t *waits = publisher_of("full", "2", "wait");
+    farjump_publisher_t *refuses = publisher_of("full", "2", "refuse");
     farjump_handle_t *handle;
     farjump_item_t *item;
     uint64_t number = 77;
@@ -99,10 +99,10 @@ static void a_full_topic_is_a_status(void)
     WORKS(farjump_handle_free(&handle));
 }
 
-static void a_slow_subscriber_is_told_what_it_lost_and_a_late_one_gets_the_rest_or_what_is_new(void)
+static void a_slow_subscriber_learns_its_loss_a_late_one_gets_the_rest(void)
 {
     farjump_subscriber_t *slow = subscriber_of("drops", false), *late, *new;
-    farjump_publisher_t *publisher = publisher_of("drops", 3, FARJUMP_OVERFLOW_DROP_OLDEST);
+    farjump_publisher_t *publisher = publisher_of("drops", "3", "drop-oldest");
     farjump_item_t *item;
     for (unsigned char byte = 0; byte < 10; byte++)
         publish(publisher, byte);
@@ -128,10 +128,10 @@ static void a_slow_subscriber_is_told_what_it_lost_and_a_late_one_gets_the_rest_
     WORKS(farjump_subscriber_close(&slow));
 }
 
-static void a_publisher_that_is_closed_without_finishing_is_told_once(void)
+static void a_publisher_closed_without_finishing_is_reported_once(void)
 {
     farjump_subscriber_t *subscriber = subscriber_of("dead", false);
-    farjump_publisher_t *dead = publisher_of("dead", 8, FARJUMP_OVERFLOW_WAIT), *other;
+    farjump_publisher_t *dead = publisher_of("dead", "8", "wait"), *other;
     uint64_t number = farjump_publisher_number(dead), published = 9;
     farjump_item_t *item;
     CHECK(farjump_subscriber_gone(subscriber, &published) == 0 && published == 0);
@@ -157,7 +157,7 @@ static void a_publisher_that_is_closed_without_finishing_is_told_once(void)
 static void a_topic_owns_what_it_was_given_until_all_have_released_it(void)
 {
     farjump_subscriber_t *subscriber = subscriber_of("given", false);
-    farjump_publisher_t *publisher = publisher_of("given", 2, FARJUMP_OVERFLOW_WAIT), *here;
+    farjump_publisher_t *publisher = publisher_of("given", "2", "wait"), *here;
     farjump_handle_t *given, *foreign, *copy;
     farjump_item_t *items[4], *item;
     farjump_store_t *other;
@@ -218,27 +218,24 @@ static void a_topic_owns_what_it_was_given_until_all_have_released_it(void)
 
 static void topics_are_bounded_and_discarded(void)
 {
-    farjump_publisher_options_t *options;
-    farjump_publisher_t *publisher = publisher_of("unread", 4, FARJUMP_OVERFLOW_WAIT), *none;
+    farjump_publisher_config_t *config;
+    farjump_publisher_t *publisher = publisher_of("unread", "4", "wait"), *none;
     farjump_subscriber_t *no_subscriber;
     farjump_handle_t *handle;
-    farjump_store_options_t *store_options;
+    farjump_store_config_t *store_config;
     farjump_store_t *far;
     char name[300], address[1001];
     bool was_there = false;
-    WORKS(farjump_publisher_options_new(&options));
-    WORKS(farjump_publisher_options_set_capacity(options, 5));
-    FAILS(FARJUMP_ERROR_ARGUMENT, "chose a capacity of 4", farjump_store_publisher(store, "unread", options, &none));
-    WORKS(farjump_publisher_options_set_capacity(options, 0));
-    FAILS(FARJUMP_ERROR_ARGUMENT, "must be 1 to 65536", farjump_store_publisher(store, "other", options, &none));
-    WORKS(farjump_publisher_options_set_capacity(options, 1 << 17));
-    FAILS(FARJUMP_ERROR_ARGUMENT, "must be 1 to 65536", farjump_client_publisher(client, "other", options, &none));
-    for (int overflow = -1; overflow <= 3; overflow += 4)
-        FAILS(FARJUMP_ERROR_ARGUMENT, "is no overflow", farjump_publisher_options_set_overflow(options, overflow));
-    WORKS(farjump_publisher_options_set_keep(options, 1));
-    WORKS(farjump_publisher_options_set_await_subscribers(options, 2));
-    WORKS(farjump_publisher_options_free(&options));
-    CHECK(options == NULL && none == NULL);
+    WORKS(farjump_publisher_config_new(&config));
+    WORKS(farjump_publisher_config_set(config, "capacity", "5"));
+    FAILS(FARJUMP_ERROR_ARGUMENT, "chose a capacity of 4", farjump_store_publisher(store, "unread", config, &none));
+    WORKS(farjump_publisher_config_set(config, "capacity", "0"));
+    FAILS(FARJUMP_ERROR_ARGUMENT, "must be 1 to 65536", farjump_store_publisher(store, "other", config, &none));
+    WORKS(farjump_publisher_config_set(config, "capacity", "131072"));
+    FAILS(FARJUMP_ERROR_ARGUMENT, "must be 1 to 65536", farjump_client_publisher(client, "other", config, &none));
+    FAILS(FARJUMP_ERROR_ARGUMENT, "drop-oldest", farjump_publisher_config_set(config, "overflow", "sometimes"));
+    WORKS(farjump_publisher_config_free(&config));
+    CHECK(config == NULL && none == NULL);
     memset(name, 'n', sizeof name);
     name[256] = 0;
     FAILS(FARJUMP_ERROR_ARGUMENT, "has 256 bytes", farjump_client_publisher(client, name, NULL, &none));
@@ -249,11 +246,11 @@ static void topics_are_bounded_and_discarded(void)
     /* A handle with a long address is too long for a stream. */
     memset(address, 'a', sizeof address);
     memcpy(address, "tcp:", 4);
-    address[1000] = 0;
-    WORKS(farjump_store_options_new(&store_options));
-    WORKS(farjump_store_options_add_address(store_options, address));
-    WORKS(farjump_store_open(store_options, &far));
-    WORKS(farjump_store_options_free(&store_options));
+    memcpy(address + 998, ":7", 3);
+    WORKS(farjump_store_config_new(&store_config));
+    WORKS(farjump_store_config_set(store_config, "address", address));
+    WORKS(farjump_store_open(store_config, &far));
+    WORKS(farjump_store_config_free(&store_config));
     WORKS(farjump_store_put(far, NULL, "x", 1, &handle));
     FAILS(FARJUMP_ERROR_TOO_LARGE, "1024 are allowed", farjump_publisher_publish(publisher, handle, PATIENCE, NULL));
     WORKS(farjump_handle_free(&handle));
@@ -272,28 +269,27 @@ static void topics_are_bounded_and_discarded(void)
 
 static void a_null_where_something_must_be(void)
 {
-    farjump_publisher_options_t *publisher_options;
-    farjump_subscriber_options_t *subscriber_options;
+    farjump_publisher_config_t *publisher_config;
+    farjump_subscriber_config_t *subscriber_config;
     farjump_publisher_t *publisher, *no_publisher;
     farjump_subscriber_t *subscriber, *no_subscriber;
     farjump_item_t *item;
+    const char *value;
     uint64_t published = 9;
-    IS_NULL("options", farjump_publisher_options_new(NULL));
-    IS_NULL("options", farjump_publisher_options_free(NULL));
-    IS_NULL("options", farjump_publisher_options_set_capacity(NULL, 1));
-    IS_NULL("options", farjump_publisher_options_set_keep(NULL, 1));
-    IS_NULL("options", farjump_publisher_options_set_await_subscribers(NULL, 1));
-    IS_NULL("options", farjump_publisher_options_set_overflow(NULL, 0));
-    IS_NULL("options", farjump_subscriber_options_new(NULL));
-    IS_NULL("options", farjump_subscriber_options_free(NULL));
-    IS_NULL("options", farjump_subscriber_options_set_from_now(NULL, true));
-    IS_NULL("options", farjump_subscriber_options_set_publishers(NULL, 1));
-    WORKS(farjump_publisher_options_new(&publisher_options));
-    WORKS(farjump_subscriber_options_new(&subscriber_options));
-    WORKS(farjump_store_publisher(store, "null", publisher_options, &publisher));
-    WORKS(farjump_client_subscribe(client, "null", subscriber_options, &subscriber));
-    WORKS(farjump_publisher_options_free(&publisher_options));
-    WORKS(farjump_subscriber_options_free(&subscriber_options));
+    IS_NULL("config", farjump_publisher_config_new(NULL));
+    IS_NULL("config", farjump_publisher_config_free(NULL));
+    IS_NULL("config", farjump_publisher_config_set(NULL, "capacity", "1"));
+    IS_NULL("config", farjump_publisher_config_get(NULL, "capacity", &value));
+    IS_NULL("config", farjump_subscriber_config_new(NULL));
+    IS_NULL("config", farjump_subscriber_config_free(NULL));
+    IS_NULL("config", farjump_subscriber_config_set(NULL, "from-now", "yes"));
+    IS_NULL("config", farjump_subscriber_config_get(NULL, "from-now", &value));
+    WORKS(farjump_publisher_config_new(&publisher_config));
+    WORKS(farjump_subscriber_config_new(&subscriber_config));
+    WORKS(farjump_store_publisher(store, "null", publisher_config, &publisher));
+    WORKS(farjump_client_subscribe(client, "null", subscriber_config, &subscriber));
+    WORKS(farjump_publisher_config_free(&publisher_config));
+    WORKS(farjump_subscriber_config_free(&subscriber_config));
     IS_NULL("store", farjump_store_publisher(NULL, "null", NULL, &no_publisher));
     IS_NULL("topic", farjump_store_publisher(store, NULL, NULL, &no_publisher));
     IS_NULL("publisher", farjump_store_publisher(store, "null", NULL, NULL));
@@ -344,8 +340,8 @@ int main(int argc, char **argv)
     WORKS(farjump_client_connect(address, NULL, &client));
 
     a_full_topic_is_a_status();
-    a_slow_subscriber_is_told_what_it_lost_and_a_late_one_gets_the_rest_or_what_is_new();
-    a_publisher_that_is_closed_without_finishing_is_told_once();
+    a_slow_subscriber_learns_its_loss_a_late_one_gets_the_rest();
+    a_publisher_closed_without_finishing_is_reported_once();
     a_topic_owns_what_it_was_given_until_all_have_released_it();
     topics_are_bounded_and_discarded();
     a_null_where_something_must_be();

@@ -44,20 +44,20 @@ static void on_refused(void *user, const farjump_peer_t *peer, int cause, const 
 
 static farjump_target_t *listen_at(const char *address, struct store *store)
 {
-    farjump_target_options_t *options;
+    farjump_target_config_t *config;
     farjump_target_t *target;
-    WORKS(farjump_target_options_new(&options));
-    WORKS(farjump_target_options_set_args(options, store));
-    WORKS(farjump_target_options_export_function(options, "store_get", (farjump_function_t)store_get));
-    WORKS(farjump_target_options_export_data(options, "store_limit", &store_limit));
-    WORKS(farjump_target_options_on_joined(options, on_joined, &joined));
-    WORKS(farjump_target_options_on_gone(options, on_gone, &gone));
-    WORKS(farjump_target_options_on_refused(options, on_refused, &refused));
-    WORKS(farjump_target_options_set_max_sources(options, 8));
-    WORKS(farjump_target_options_set_rights(options, FARJUMP_RIGHT_OBSERVE | FARJUMP_RIGHT_CALL | FARJUMP_RIGHT_INJECT | FARJUMP_RIGHT_DROP));
-    WORKS(farjump_target_listen(address, options, &target));
-    /* The target has copied the options. */
-    WORKS(farjump_target_options_free(&options));
+    WORKS(farjump_target_config_new(&config));
+    WORKS(farjump_target_config_set_args(config, store));
+    WORKS(farjump_target_config_export_function(config, "store_get", (farjump_function_t)store_get));
+    WORKS(farjump_target_config_export_data(config, "store_limit", &store_limit));
+    WORKS(farjump_target_config_on_joined(config, on_joined, &joined));
+    WORKS(farjump_target_config_on_gone(config, on_gone, &gone));
+    WORKS(farjump_target_config_on_refused(config, on_refused, &refused));
+    WORKS(farjump_target_config_set(config, "max-sources", "8"));
+    WORKS(farjump_target_config_set(config, "rights", "+drop"));
+    WORKS(farjump_target_listen(address, config, &target));
+    /* The target has copied the configuration. */
+    WORKS(farjump_target_config_free(&config));
     CHECK(strcmp(farjump_target_address(target), address) == 0);
     return target;
 }

@@ -26,16 +26,16 @@ int main(int argc, char **argv)
     char address[4096];
     farjump_target_t *target;
     farjump_target_thread_t *thread;
-    farjump_target_options_t *options;
+    farjump_target_config_t *config;
     farjump_library_t *echo;
     farjump_link_t *link;
     CHECK(argc == 3);
     snprintf(address, sizeof address, "unix:%s/t.sock", argv[2]);
     echo = open_library(argv[1], "echo");
-    WORKS(farjump_target_options_new(&options));
-    WORKS(farjump_target_options_set_modes(options, modes[0] | modes[1] | modes[2]));
-    WORKS(farjump_target_listen(address, options, &target));
-    WORKS(farjump_target_options_free(&options));
+    WORKS(farjump_target_config_new(&config));
+    WORKS(farjump_target_config_set(config, "modes", "cached,always,in-place"));
+    WORKS(farjump_target_listen(address, config, &target));
+    WORKS(farjump_target_config_free(&config));
     WORKS(farjump_target_spawn(&target, &thread));
     WORKS(farjump_link_connect(address, NULL, &link));
     for (size_t mode = 0; mode < sizeof modes / sizeof *modes; mode++) {

@@ -9,8 +9,9 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use super::Demo;
-use farjump_benches::program::failure::Failure;
-use farjump_benches::program::workspace::{Stage, this_program_by};
+use farjump::config::{Config, LinkConfig};
+use farjump_cli::program::failure::Failure;
+use farjump_cli::program::workspace::{Stage, this_program_by};
 use farjump_control::PeerAddress;
 use farjump_os::limits;
 
@@ -24,7 +25,12 @@ const LAUNCHER: &str = "Install the launcher, or name another one (--launch)";
 const SOCKET: &str = "/target.sock";
 
 /// Starts the target on `file`, and waits until it is ready.
-pub(super) fn start(stage: &Stage, file: &Path, arguments: &Demo) -> Result<DemoTarget, Failure> {
+pub(super) fn start(
+    stage: &Stage,
+    file: &Path,
+    arguments: &Demo,
+    options: &LinkConfig,
+) -> Result<DemoTarget, Failure> {
     let launch = arguments.launch.as_deref().unwrap_or_default();
     let failed = |error: io::Error| {
         let by = if launch.is_empty() { String::new() } else { format!(" by `{launch}`") };
@@ -41,17 +47,10 @@ pub(super) fn start(stage: &Stage, file: &Path, arguments: &Demo) -> Result<Demo
     let mut command = this_program_by(launch);
     command.arg("demo-target").arg("--data").arg(file).arg("--listen").arg(address);
     command.arg("--folder").arg(stage.folder());
-    if let Some(transport) = &arguments.transport {
-        command.arg("--transport").arg(transport);
-    }
-    if arguments.ucx.tcp {
-        command.arg("--ucx-tcp");
-    }
-    if arguments.clear {
-        command.arg("--clear");
-    }
-    if let Some(key) = &arguments.key.file {
-        command.arg("--key").arg(key);
+    for name in ["transport", "ucx-tcp", "clear", "key-file", "peer-timeout"] {
+        if let Ok(Some(text)) = options.get(name) {
+            command.arg(format!("--{name}={text}"));
+        }
     }
     command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
     let pid = stage.start(&mut command).map_err(failed)?.id();

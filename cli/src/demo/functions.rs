@@ -8,8 +8,8 @@ use crc32fast::Hasher;
 use memchr::memmem;
 use serde_json::{Value, json};
 
-use farjump_benches::program::failure::Failure;
-use farjump_benches::program::units::{counted, show_count};
+use farjump_cli::program::failure::Failure;
+use farjump_cli::program::units::{counted, show_count};
 
 pub(super) struct Function {
     /// NAME of its routines.

@@ -6,7 +6,7 @@ use farjump::buffer::{AlignedBuffer, FrameRunner, FrameWriter, RunOutcome};
 use farjump::core::signal::LinkKey;
 use farjump::{Data, Error, Executor, Library, Machine, Platform};
 
-use farjump_benches::program::failure::Failure;
+use farjump_cli::program::failure::Failure;
 
 use super::child::DemoTarget;
 use super::functions::{Function, FunctionResult};

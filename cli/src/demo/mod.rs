@@ -14,15 +14,18 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use farjump::config::LinkConfig;
+use farjump::transports::BackendOptions;
 use farjump::{Library, Link};
 
 use child::DemoTarget;
-use farjump_benches::program::bundled_ifuncs::{self, Source};
-use farjump_benches::program::failure::Failure;
-use farjump_benches::program::link_options::{KeyFile, RdmaDevice, UcxTcp, parse_address, parse_transport};
-use farjump_benches::program::output;
-use farjump_benches::program::units::median;
-use farjump_benches::program::workspace::Stage;
+use farjump_cli::program::bundled_ifuncs::{self, Source};
+use farjump_cli::program::config_arguments::ConfigArguments;
+use farjump_cli::program::failure::Failure;
+use farjump_cli::program::link_options::{QueryOptions, choose_device, parse_address};
+use farjump_cli::program::output;
+use farjump_cli::program::units::median;
+use farjump_cli::program::workspace::Stage;
 use functions::Function;
 use local::LocalFunction;
 use progress::Progress;
@@ -63,9 +66,6 @@ pub(crate) struct Demo {
     /// The literal that grep counts [default: a literal that occurs in FILE]
     #[arg(long, value_name = "STR")]
     pub(crate) literal: Option<OsString>,
-    /// The transport [default: the best one]
-    #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true, value_parser = parse_transport)]
-    pub(crate) transport: Option<String>,
     /// Take libhistogram.so, libgrep.so and libcrc32.so from this folder: for a machine without a C compiler
     #[arg(long, value_name = "FOLDER")]
     pub(crate) libraries: Option<PathBuf>,
@@ -77,28 +77,25 @@ pub(crate) struct Demo {
     #[arg(long, value_name = "COMMAND")]
     pub(crate) launch: Option<String>,
     #[command(flatten)]
-    pub(crate) device: RdmaDevice,
-    #[command(flatten)]
-    pub(crate) ucx: UcxTcp,
-    #[command(flatten)]
-    pub(crate) key: KeyFile,
-    /// Send frames unencrypted by `tcp` although there is a key, for networks that you trust
-    #[arg(long)]
-    pub(crate) clear: bool,
+    link: ConfigArguments<LinkConfig, QueryOptions>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 pub(crate) fn run(arguments: &Demo) -> Result<(), Failure> {
+    let mut options = arguments.link.resolve()?;
+    choose_device(&options)?;
     let file = match &arguments.file {
         Some(file) => file.clone(),
         None => std::env::current_exe()
             .map_err(|error| Failure::new(format!("cannot find this program's own file: {error}")))?,
     };
-    if let Some(transport) = &arguments.transport {
+    if let Some(transport) = &options.config.transport {
         // Checked here too: a target that cannot start sends its error as a text, without the kind.
-        farjump_transports::make_all(transport, arguments.ucx.options()).map_err(farjump::Error::from)?;
+        let backends = BackendOptions::new().with_ucx_tcp(options.config.ucx_tcp);
+        let made = farjump_transports::make_all(transport, backends).map_err(farjump::Error::from);
+        made.map_err(|error| options.failure(error))?;
     }
     let start = start_of(&file)?;
     let functions = functions::all(functions::literal(arguments.literal.as_deref(), &start));
@@ -114,17 +111,11 @@ pub(crate) fn run(arguments: &Demo) -> Result<(), Failure> {
         None => unsafe { bundled_ifuncs::build(&sources, &stage) }?,
     };
     progress.step("starting the target");
-    let mut target = child::start(&stage, &file, arguments)?;
+    let mut target = child::start(&stage, &file, arguments, &options.config)?;
     let limit = call_limit(target.file_len());
-    let mut builder = Link::builder(target.address()).send_timeout(limit);
-    builder = builder.ucx_tcp(arguments.ucx.tcp).clear(arguments.clear);
-    if let Some(transport) = &arguments.transport {
-        builder = builder.transport(transport);
-    }
-    if let Some(key) = arguments.key.read([target.address()])? {
-        builder = builder.key(key);
-    }
-    let link = builder.connect()?;
+    options.config.send_timeout = limit;
+    let connected = Link::builder(target.address()).config(options.config.clone()).connect();
+    let link = connected.map_err(|error| options.failure(error))?;
     let path = link.path();
     let mut report = Report {
         pid: target.pid(),

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use farjump_benches::program::failure::Failure;
-use farjump_benches::program::output;
+use farjump_cli::program::failure::Failure;
+use farjump_cli::program::output;
 
 /// Interval between two turns of the sign of activity.
 const TURN: Duration = Duration::from_millis(100);

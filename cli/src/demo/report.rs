@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::functions::FunctionResult;
-use farjump_benches::program::failure::Failure;
-use farjump_benches::program::output;
-use farjump_benches::program::units::{microseconds, show_count, show_duration};
+use farjump_cli::program::failure::Failure;
+use farjump_cli::program::output;
+use farjump_cli::program::units::{microseconds, show_count, show_duration};
 
 /// The heads of the table's columns.
 const HEADS: [&str; 6] = ["", "answer", "sent", "first call", "later", "moving the file instead"];

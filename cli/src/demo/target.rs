@@ -10,10 +10,12 @@ use std::time::Duration;
 use clap::Args;
 
 use super::child::NOT_READY;
+use farjump::config::TargetConfig;
 use farjump::{Data, Stopper, Target, end_process};
 
-use farjump_benches::program::failure::Failure;
-use farjump_benches::program::link_options::{KeyFile, UcxTcp};
+use farjump_cli::program::config_arguments::ConfigArguments;
+use farjump_cli::program::failure::Failure;
+use farjump_cli::program::link_options::QueryOptions;
 
 /// Longest time for a running function to continue after the end of the demo.
 const GRACE: Duration = Duration::from_secs(2);
@@ -30,16 +32,8 @@ pub(crate) struct DemoTarget {
     /// The demo's folder, to be removed at the end
     #[arg(long)]
     pub(crate) folder: PathBuf,
-    /// The transport to use
-    #[arg(long)]
-    pub(crate) transport: Option<String>,
     #[command(flatten)]
-    pub(crate) ucx: UcxTcp,
-    #[command(flatten)]
-    pub(crate) key: KeyFile,
-    /// Allow unencrypted frames
-    #[arg(long)]
-    pub(crate) clear: bool,
+    options: ConfigArguments<TargetConfig, QueryOptions>,
 }
 
 /// Serves until the socket on standard input ends. It ends with the demo, whatever the cause.
@@ -66,14 +60,8 @@ fn serve(arguments: &DemoTarget, stream: UnixStream) -> Result<(), Failure> {
     let failed = |error| Failure::new(format!("the demo's target cannot start: {error}"));
     let mut data = Data::open(&arguments.data)?;
     let (file, len) = (File::open(&arguments.data).map_err(failed)?, data.len() as u64);
-    let mut builder =
-        Target::listen(&arguments.listen).args(&mut data).ucx_tcp(arguments.ucx.tcp).clear(arguments.clear);
-    if let Some(transport) = &arguments.transport {
-        builder = builder.transport(transport);
-    }
-    if let Some(key) = arguments.key.read([arguments.listen.as_str()])? {
-        builder = builder.key(key);
-    }
+    let options = arguments.options.resolve()?;
+    let builder = Target::listen(&arguments.listen).args(&mut data).config(options.config);
     let mut target = builder.build()?;
     let (stopper, folder, address) = (target.stopper(), arguments.folder.clone(), target.address());
     std::thread::Builder::new()

@@ -8,8 +8,8 @@ use rustix::fs::{MemfdFlags, StatVfsMountFlags, ftruncate, memfd_create, statvfs
 use rustix::io::Errno;
 
 use super::finding::{Finding, Verdict};
-use farjump_benches::program::procfs::{chosen, field, read};
-use farjump_benches::program::units::show_limit;
+use farjump_cli::program::procfs::{chosen, field, read};
+use farjump_cli::program::units::show_limit;
 
 /// Bytes mapped for the probe: the capacity for a few hundred images.
 const TRIED: usize = 1 << 20;

@@ -27,7 +27,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::report;
-use farjump_benches::program::failure::Failure;
+use farjump_cli::program::failure::Failure;
 use finding::{Finding, Verdict, overall};
 
 /// Find causes on this machine that make farjump slow or impossible

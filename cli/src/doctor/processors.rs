@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::finding::{Finding, Verdict};
-use farjump_benches::program::procfs::{field, numbers, read};
+use farjump_cli::program::procfs::{field, numbers, read};
 use farjump_os::resources;
 
 const CPUS: &str = "/sys/devices/system/cpu";
@@ -96,7 +96,8 @@ fn siblings_of(allowed: &BTreeSet<u32>, siblings: Vec<BTreeSet<u32>>) -> Finding
     } else if cores.len() == 1 {
         let found = format!("1 core, {threads} processors on it");
         let means = "source and target share the core: one that polls takes from the other";
-        Finding::new(NAME, Verdict::Slow, found, means).mend("farjump serve --spin never --listen unix:PATH")
+        Finding::new(NAME, Verdict::Slow, found, means)
+            .mend("farjump serve --wait-policy never --listen unix:PATH")
     } else {
         let found = format!("{} cores, up to {threads} processors on each", cores.len());
         let means = "one that polls takes from its sibling: put source and target on different cores";

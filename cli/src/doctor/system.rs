@@ -4,7 +4,7 @@ use rustix::process::geteuid;
 use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::finding::{Finding, Verdict};
-use farjump_benches::program::procfs::{field, read};
+use farjump_cli::program::procfs::{field, read};
 
 /// The first kernel whose madvise(2) keeps an arena from forked children.
 const OLDEST: (u32, u32) = (4, 14);

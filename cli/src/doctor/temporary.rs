@@ -1,6 +1,6 @@
 //! The folder for temporary files: whether folders can be made in it, and how far they are of use.
 
-use farjump_benches::program::workspace::takes_sockets;
+use farjump_cli::program::workspace::takes_sockets;
 use farjump_os::temporary;
 
 use super::finding::{Finding, Verdict};

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use farjump_benches::program::failure::Failure;
-use farjump_benches::program::link_options::parse_address;
-use farjump_benches::program::output;
+use farjump_cli::program::failure::Failure;
+use farjump_cli::program::link_options::parse_address;
+use farjump_cli::program::output;
 
 use serde_json::json;
 
@@ -36,8 +36,9 @@ pub(crate) struct Evict {
 }
 
 pub(crate) fn run(arguments: &Evict) -> Result<(), Failure> {
+    let owner = arguments.owner.owner()?;
     let handle = read_handle(&arguments.handle)?;
-    let client = arguments.owner.connect_for(&handle, arguments.to.as_deref())?;
+    let client = owner.connect_for(&handle, arguments.to.as_deref())?;
     let number = handle.number();
     let evicted = client.evict(&handle).map_err(failure)?;
     if arguments.json {

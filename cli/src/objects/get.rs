@@ -5,10 +5,10 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use farjump_benches::program::failure::Failure;
-use farjump_benches::program::link_options::parse_address;
-use farjump_benches::program::output;
-use farjump_benches::program::units::show_count;
+use farjump_cli::program::failure::Failure;
+use farjump_cli::program::link_options::parse_address;
+use farjump_cli::program::output;
+use farjump_cli::program::units::show_count;
 use farjump_handles::Access;
 use serde_json::json;
 
@@ -47,9 +47,10 @@ pub(crate) struct Get {
 }
 
 pub(crate) fn run(arguments: &Get) -> Result<(), Failure> {
+    let owner = arguments.owner.owner()?;
     let handle = read_handle(&arguments.handle)?;
     let progress = Progress::begin(Step::uncounted("fetching"));
-    let client = arguments.owner.connect_for(&handle, arguments.to.as_deref())?;
+    let client = owner.connect_for(&handle, arguments.to.as_deref())?;
     let view = client.get(&handle).map_err(failure)?;
     let bytes = view.len() as u64;
     progress.begin_step(Step::counted("writing", Some(bytes)));

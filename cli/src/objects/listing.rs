@@ -7,9 +7,9 @@ use farjump::{ConnectError, Error};
 use farjump_control::{HandshakeError, RejectCause};
 use serde_json::{Value, json};
 
-use farjump_benches::program::failure::Failure;
-use farjump_benches::program::output;
-use farjump_benches::program::units::{counted, microseconds, show_count, show_duration};
+use farjump_cli::program::failure::Failure;
+use farjump_cli::program::output;
+use farjump_cli::program::units::{counted, microseconds, show_count, show_duration};
 
 /// Lists the objects of a target; `None` if it has no store of objects.
 pub(crate) fn of(admin: &Admin) -> Result<Option<ObjectListing>, Failure> {

@@ -14,39 +14,57 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::progress::{PART, Progress, Step};
-use farjump_benches::program::failure::{Exit, Failure};
-use farjump_benches::program::link_options::{KeyFile, parse_transport};
-use farjump_benches::program::units::parse_duration;
-use farjump_handles::{Client, Error, Handle, MAX_HANDLE};
+use farjump_cli::program::config_arguments::{ConfigArguments, Resolved, Selection};
+use farjump_cli::program::failure::{Exit, Failure};
+use farjump_cli::program::units::parse_duration;
+use farjump_handles::{Client, ClientConfig, Error, Handle, MAX_HANDLE};
 
 /// Most bytes of a file with a handle: two digits a byte, with space for line breaks.
 const MAX_TEXT: u64 = 4 * MAX_HANDLE as u64;
+
+/// The options of a client, but its time limits: the command has one of its own for both.
+#[derive(Debug)]
+pub(crate) enum ClientOptions {}
+
+impl Selection for ClientOptions {
+    fn has(name: &str) -> bool {
+        !["connect-timeout", "timeout"].contains(&name)
+    }
+}
 
 // Options of all commands that connect to the owner of an object.
 #[allow(missing_docs, reason = "clap shows a documentation comment as the help of the command")]
 #[derive(Args, Debug)]
 pub(crate) struct OwnerOptions {
     #[command(flatten)]
-    key: KeyFile,
+    client: ConfigArguments<ClientConfig, ClientOptions>,
     /// Time limit for connecting and for each request, such as 500ms or 2s
     #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
     timeout: Duration,
-    /// The transport [default: shm, or the target's choice]
-    #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true, value_parser = parse_transport)]
-    transport: Option<String>,
 }
 
 impl OwnerOptions {
+    /// Returns the client of these options.
+    ///
+    /// # Errors
+    /// A malformed option.
+    pub(crate) fn owner(&self) -> Result<Owner, Failure> {
+        let mut options = self.client.resolve()?;
+        (options.config.connect_timeout, options.config.timeout) = (self.timeout, self.timeout);
+        Ok(Owner(options))
+    }
+}
+
+/// A client of the owner of an object.
+pub(crate) struct Owner(Resolved<ClientConfig>);
+
+impl Owner {
     /// Connects to the target at `address`.
     pub(crate) fn connect(&self, address: &str) -> Result<Client, Failure> {
-        let mut builder = Client::builder(address).connect_timeout(self.timeout).timeout(self.timeout);
-        if let Some(transport) = &self.transport {
-            builder = builder.transport(transport);
-        }
-        if let Some(key) = self.key.read([address])? {
-            builder = builder.key(key);
-        }
-        builder.connect().map_err(failure)
+        Client::builder(address).config(self.0.config.clone()).connect().map_err(|error| match error {
+            Error::Link(error) => self.0.failure(error),
+            error => failure(error),
+        })
     }
 
     /// Connects to the owner of an object: at `to`, or else at the first of the handle's addresses that can

@@ -6,9 +6,9 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use farjump_benches::program::failure::Failure;
-use farjump_benches::program::link_options::parse_address;
-use farjump_benches::program::output;
+use farjump_cli::program::failure::Failure;
+use farjump_cli::program::link_options::parse_address;
+use farjump_cli::program::output;
 use farjump_handles::{MAX_TYPE_NAME, Patience};
 use serde_json::json;
 
@@ -27,7 +27,7 @@ process that has the handle can read and evict the object, if the target lets th
 
 Examples:
   farjump put table.bin --to unix:store.sock --handle table.handle
-  farjump put table.bin --to unix:store.sock --type f32 | ssh node7 'farjump get - --to tcp:node3:7471 --key farm.key'
+  farjump put table.bin --to unix:store.sock --type f32 | ssh node7 'farjump get - --to tcp:node3:7471 --key-file farm.key'
   tar c folder | farjump put - --to unix:store.sock >folder.handle")]
 pub(crate) struct Put {
     /// The file; `-` is standard input
@@ -50,11 +50,12 @@ pub(crate) struct Put {
 }
 
 pub(crate) fn run(arguments: &Put) -> Result<(), Failure> {
+    let owner = arguments.owner.owner()?;
     let total = fs::metadata(&arguments.file).ok().filter(fs::Metadata::is_file).map(|file| file.len());
     let progress = Progress::begin(Step::counted("reading", total));
     let bytes = read_with(&arguments.file, u64::MAX, &progress)?;
     progress.begin_step(Step::uncounted("sending"));
-    let client = arguments.owner.connect(&arguments.to)?;
+    let client = owner.connect(&arguments.to)?;
     let mut patience = Patience::of(arguments.owner.timeout);
     let handle = client.put_parts(&arguments.type_name, &[&bytes], &mut patience).map_err(failure)?;
     progress.end("put", bytes.len() as u64);

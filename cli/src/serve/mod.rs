@@ -1,111 +1,59 @@
 //! `serve`: a target that runs until a signal stops it.
 
 mod arguments;
-mod limits;
+mod config_file;
 mod warnings;
 
 use std::path::{Path, PathBuf};
 use std::process;
 
-#[cfg(feature = "bitcode")]
-use farjump::{BitcodeUse, CompilerOptions};
-use farjump::{Data, FamilyId, Library, Rights, Target};
-use farjump_handles::Store;
+use farjump::config::TargetConfig;
+use farjump::{Data, Target};
+use farjump_handles::{Store, StoreConfig};
 use serde_json::json;
 
-use arguments::Destination;
 pub(crate) use arguments::Serve;
 
 use crate::objects::failure;
-use farjump_benches::program::failure::Failure;
-use farjump_benches::program::link_options::KeyFile;
-use farjump_benches::program::output;
-use farjump_benches::program::signals::TargetEnd;
-use farjump_benches::program::units::counted;
-use limits::limits;
+use farjump_cli::program::failure::Failure;
+use farjump_cli::program::output;
+use farjump_cli::program::signals::TargetEnd;
+use farjump_cli::program::units::counted;
 
 pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
+    let file = arguments.config.as_deref().map_or(Ok(Vec::new()), config_file::read)?;
+    let options = arguments.options.resolve_over(&file)?;
+    if arguments.show_config {
+        return output::print(config_file::show(&options));
+    }
+    let mut config = options.config.clone();
+    let listen = config.listen.as_deref().ok_or_else(|| {
+        Failure::usage(
+            "there is no address to listen at: give --listen ADDRESS, or `listen` in the file of --config",
+        )
+    })?;
+    let is_debugged = config.debug.is_some() || std::env::var_os("FARJUMP_DEBUG").is_some();
+    if !config.debug_symbols.is_empty() && !is_debugged {
+        let option = options.words_for("debug-symbols");
+        return Err(Failure::usage(format!(
+            "{option} has no effect without --debug: give that too, or leave it out"
+        )));
+    }
     let end = TargetEnd::catch(arguments.grace)?;
-    warnings::of(arguments);
+    warnings::of(&options);
     buffer_lines();
-    let mut data = match &arguments.data {
-        Some(file) => Data::open(file)?,
-        None => Data::empty(),
-    };
-    let mut builder = Target::listen(&arguments.listen)
-        .args(&mut data)
-        .process_symbols(arguments.allow_process_symbols)
-        .rights(arguments.rights.instead_of(Rights::default()))
-        .allow_export(arguments.allow_export)
-        .modes(&arguments.modes)
-        .perf_map(arguments.perf_map)
-        .crash_report(true)
-        .ucx_tcp(arguments.ucx.tcp)
-        .clear(arguments.clear.clear)
-        .store_capacity(arguments.store_bytes, arguments.store_images)
-        .arena_size(arguments.arena_size)
-        .mailbox_size(arguments.mailbox)
-        .handshake_timeout(arguments.handshake_timeout)
-        .allow_making(arguments.allow_making)
-        .forward_limits(arguments.forward_limits.limits())
-        .limits(limits(arguments));
-    for library in &arguments.exports {
-        // SAFETY: the user names `library` for this process to load (`--export`).
-        builder = unsafe { builder.export_library(path_or_soname(library)) };
+    config.export_library.iter_mut().chain(&mut config.llvm).for_each(path_or_soname);
+    let store = objects(&config)?;
+    let mut builder = Target::listen(listen).config(config.clone()).crash_report(true);
+    // SAFETY: the user names the libraries for this process to load (`--export-library`, `--wanted-library`).
+    builder = unsafe { builder.load_libraries() };
+    if config.data.is_none() {
+        builder = builder.args_owned(Data::empty());
     }
-    for soname in &arguments.wanted {
-        // SAFETY: the user names `soname` for this process to load (`--wanted-library`).
-        builder = unsafe { builder.wanted_library(soname) };
-    }
-    for library in &arguments.locals {
-        builder = builder.local(&Library::open(library)?);
-    }
-    // Otherwise FARJUMP_DEBUG decides.
-    if arguments.debug {
-        builder = builder.debug(true);
-    }
-    for library in &arguments.symbols {
-        builder = builder.debug_symbols(library);
-    }
-    for Destination { name, address } in &arguments.destinations {
-        builder = builder.destination(name, address);
-    }
-    for codes in &arguments.codes {
-        builder = builder.allow_code(codes.0.iter().copied());
-        // An id may be a family's as well.
-        builder = builder.allow_family(codes.0.iter().map(|id| FamilyId(id.0)));
-    }
-    if let Some(level) = arguments.cpu_level {
-        builder = builder.cpu_level(level);
-    }
-    #[cfg(feature = "bitcode")]
-    if let Some((options, when)) = arguments.bitcode.choices() {
-        builder = builder.compiler(options, when);
-    }
-    if let Some(store) = objects(arguments)? {
+    if let Some(store) = store {
         builder = builder.objects(store.service());
     }
-    if let Some(policy) = arguments.spin {
-        builder = builder.wait_policy(policy);
-    }
-    if let Some(transport) = &arguments.transport {
-        builder = builder.transport(transport);
-    }
-    if let Some(file) = arguments.key.listening_at(&arguments.listen) {
-        builder = builder.key_file(file);
-    }
-    let addresses = || arguments.destinations.iter().map(|destination| destination.address.as_str());
-    let peer_key = match &arguments.peer_key {
-        Some(file) => KeyFile { file: Some(file.clone()) }.read(addresses())?,
-        None => arguments.key.read(addresses())?,
-    };
-    if let Some(key) = peer_key {
-        builder = builder.peer_key(key);
-    }
-    if let Some(time) = arguments.peer_timeout.time {
-        builder = builder.peer_timeout(time);
-    }
-    let mut target = builder.build()?;
+    let mut target = builder.build().map_err(|error| options.failure(error))?;
     end.serves(target.stopper());
     let (address, pid) = (target.address(), process::id());
     if arguments.json {
@@ -136,39 +84,23 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
 }
 
 /// Makes the store of objects; `None` if the target has none.
-fn objects(arguments: &Serve) -> Result<Option<Store>, Failure> {
-    let Some(capacity) = arguments.objects else { return Ok(None) };
-    let mut options = Store::options().capacity(capacity as u64);
-    if let (Some(folder), Some(bytes)) = (&arguments.objects_spill, arguments.objects_spill_bytes) {
-        options = options.spill(folder, bytes as u64);
-    }
-    options.build().map(Some).map_err(failure)
-}
-
-#[cfg(feature = "bitcode")]
-impl arguments::Bitcode {
-    /// Returns the compiler's choices; `None` if the target takes no bitcode.
-    fn choices(&self) -> Option<(CompilerOptions, BitcodeUse)> {
-        let when = match self.when.as_deref()? {
-            "prefer" => BitcodeUse::Preferred,
-            _ => BitcodeUse::Fallback,
-        };
-        let mut options = CompilerOptions::default();
-        options.program = self.compiler.clone();
-        options.llvm = self.llvm.as_deref().map(path_or_soname);
-        options.cache = self.bitcode_cache.clone();
-        options.deadline = self.compile_timeout;
-        if let Some(bytes) = self.compile_memory {
-            options.memory = bytes as u64;
-        }
-        Some((options, when))
-    }
+fn objects(config: &TargetConfig) -> Result<Option<Store>, Failure> {
+    let Some(capacity) = config.objects else { return Ok(None) };
+    let store = StoreConfig {
+        capacity: Some(capacity as u64),
+        spill_folder: config.objects_spill_folder.clone(),
+        spill_bytes: config.objects_spill_bytes.map(|bytes| bytes as u64),
+        ..StoreConfig::default()
+    };
+    Store::options().config(store).build().map(Some).map_err(failure)
 }
 
 /// Takes an existing file as a path; any other bare name is left to the dynamic linker's search.
-fn path_or_soname(library: &Path) -> PathBuf {
+fn path_or_soname(library: &mut PathBuf) {
     let bare = library.components().count() == 1 && !library.has_root();
-    if bare && library.exists() { Path::new(".").join(library) } else { library.to_owned() }
+    if bare && library.exists() {
+        *library = Path::new(".").join(&*library);
+    }
 }
 
 /// Buffers standard output by line, so output of injected code appears at once in a pipe or a file too.

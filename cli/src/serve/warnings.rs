@@ -4,48 +4,52 @@ use std::env;
 use std::fs;
 use std::path::Path;
 
+use farjump::config::TargetConfig;
 use farjump_os::{limits, resources};
 
-use super::Serve;
-use farjump_benches::program::output;
-use farjump_benches::program::units::show_limit;
+use farjump_cli::program::config_arguments::Resolved;
+use farjump_cli::program::output;
+use farjump_cli::program::units::show_limit;
 
 /// The dynamic linker's list of libraries, and the folders that it searches behind it.
 const CACHE: &str = "/etc/ld.so.cache";
 const FOLDERS: [&str; 4] = ["/lib64", "/usr/lib64", "/lib", "/usr/lib"];
 
 /// Warns of such values on standard error.
-pub(super) fn of(arguments: &Serve) {
-    let memory = resources::memory();
-    for (option, bytes) in [
-        ("--objects", arguments.objects),
-        ("--store-bytes", Some(arguments.store_bytes)),
-        ("--arena-size", Some(arguments.arena_size)),
-        ("--max-source-memory", arguments.max_source_memory),
-        #[cfg(feature = "bitcode")]
-        ("--compile-memory", arguments.bitcode.compile_memory),
+pub(super) fn of(options: &Resolved<TargetConfig>) {
+    let (config, memory) = (&options.config, resources::memory());
+    for (name, bytes) in [
+        ("store-bytes", config.store_bytes),
+        ("max-source-memory", config.max_source_memory),
+        ("compile-memory", Some(config.compile_memory)),
     ] {
-        let Some(bytes) = bytes.filter(|bytes| *bytes as u64 > memory) else { continue };
+        let is_given = options.is_given(name);
+        let Some(bytes) = bytes.filter(|bytes| is_given && *bytes as u64 > memory) else { continue };
         // Shows a GiB or more in whole GiB.
         let whole = if memory >> 30 == 0 { memory } else { memory >> 30 << 30 };
         let (bytes, memory) = (show_limit(bytes), show_limit(whole as usize));
         warn(&format!(
-            "{option} is {bytes}, and this process may use {memory} of memory: the system ends processes before that limit \
-             is met; give less"
+            "{} is {bytes}, and this process may use {memory} of memory: the system ends processes before that limit \
+             is met; give less",
+            options.words_for(name)
         ));
     }
-    if let (Some(sources), Some(limit)) = (arguments.max_sources, limits::descriptors())
-        && u64::from(sources) > limit
+    if let Some(limit) = limits::descriptors()
+        && options.is_given("max-sources")
+        && config.max_sources as u64 > limit
     {
         warn(&format!(
-            "--max-sources is {sources}, and the limit of descriptors, of which each source takes some, is {limit}: raise \
-             that (`ulimit -n`), or give fewer"
+            "{} is {}, and the limit of descriptors, of which each source takes some, is {limit}: raise that (`ulimit \
+             -n`), or give fewer",
+            options.words_for("max-sources"),
+            config.max_sources
         ));
     }
-    let missing = arguments.wanted.iter().filter(|name| !is_installed(name));
+    let missing = config.wanted_library.iter().filter(|name| !is_installed(name));
     for name in missing {
         warn(&format!(
-            "--wanted-library: the dynamic linker has no `{name}`: install it; until then code that wants it is refused"
+            "{}: the dynamic linker has no `{name}`: install it; until then code that wants it is refused",
+            options.words_for("wanted-library")
         ));
     }
 }

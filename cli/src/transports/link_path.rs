@@ -1,22 +1,21 @@
 //! `transports --to`: the path to a target, and the reasons against the others.
 
+use farjump::config::LinkConfig;
 use farjump::{ArrivalRules, Cpu, Link, LinkPath, Rights};
 use serde_json::{Value, json};
 
 use super::Transports;
-use crate::query_link::QueryLink;
 use crate::report;
-use farjump_benches::program::failure::Failure;
-use farjump_benches::program::output;
-use farjump_benches::program::rust_names::in_flags;
-use farjump_benches::program::units::show_limit;
+use farjump_cli::program::config_arguments::Resolved;
+use farjump_cli::program::failure::Failure;
+use farjump_cli::program::output;
+use farjump_cli::program::rust_names::in_flags;
+use farjump_cli::program::units::show_limit;
+use farjump_cli::query_link;
 
 /// Connects, and shows the path.
-pub(crate) fn run(to: &str, arguments: &Transports) -> Result<(), Failure> {
-    let Transports { transport, timeout, key, clear, ucx, .. } = arguments;
-    let (transport, timeout) = (transport.as_deref(), *timeout);
-    let query = QueryLink { program: "farjump transports", transport, timeout, key, clear, ucx };
-    let link = query.connect(to)?;
+pub(super) fn run(to: &str, arguments: &Transports, options: Resolved<LinkConfig>) -> Result<(), Failure> {
+    let link = query_link::connect(options, "farjump transports", arguments.timeout, to)?;
     let found = LinkReport::of(&link);
     drop(link);
     report::print(arguments.json, || as_json(&found), || as_text(&found))

@@ -8,25 +8,26 @@ use std::time::Duration;
 
 use clap::Args;
 use farjump::ArrivalRules;
+use farjump::config::LinkConfig;
 use farjump::core::transport::Capabilities;
 use farjump::transports::TransportInfo;
-use farjump_transports::available_with;
+use farjump_transports::{BackendOptions, available_with};
 use serde_json::{Value, json};
 
 use crate::report;
-use farjump_benches::program::failure::Failure;
-use farjump_benches::program::link_options::{
-    Clear, KeyFile, RdmaDevice, UcxTcp, parse_address, parse_transport,
-};
-use farjump_benches::program::output;
-use farjump_benches::program::rust_names::in_flags;
-use farjump_benches::program::units::{parse_duration, show_limit};
+use farjump_cli::program::config_arguments::ConfigArguments;
+use farjump_cli::program::failure::Failure;
+use farjump_cli::program::link_options::{QueryOptions, choose_device, parse_address};
+use farjump_cli::program::output;
+use farjump_cli::program::rust_names::in_flags;
+use farjump_cli::program::units::{parse_duration, show_limit};
 
 /// Show the paths of frames
 ///
 /// Lists every transport, in this build or not: whether it is usable on this machine, or the reason against it and the
 /// fix; its arrival rule; the largest frame. Then lists every port of an RDMA device: state, addresses, and whether a
-/// trial link works over it. With --to it shows the path to that target, and the reasons against the others.
+/// trial link works over it. With --to it shows the path to that target, and the reasons against the others; without,
+/// --transport names the only one to show.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Arrival rules:
@@ -42,26 +43,16 @@ Examples:
   farjump transports --transport verbs-write --device mlx5_0:1
   farjump transports --to unix:store.sock --transport ucx
 
-docs/guide/operations.md lists the output of --json.")]
+docs/reference/json.md lists the output of --json.")]
 pub(crate) struct Transports {
     /// Connect to this target, unix:PATH, unix:@NAME or tcp:HOST:PORT, and show the path to it
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     pub(crate) to: Option<String>,
-    /// Show only this transport, `ucx` for ucx-put and ucx-am; with --to, use it [default: all; with --to,
-    /// the best that both have]
-    #[arg(long, value_name = "NAME", value_parser = parse_transport)]
-    pub(crate) transport: Option<String>,
     #[command(flatten)]
-    pub(crate) device: RdmaDevice,
-    #[command(flatten)]
-    pub(crate) ucx: UcxTcp,
+    link: ConfigArguments<LinkConfig, QueryOptions>,
     /// Time limit for connecting, such as 500ms or 2s
     #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
-    #[command(flatten)]
-    pub(crate) key: KeyFile,
-    #[command(flatten)]
-    pub(crate) clear: Clear,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -69,11 +60,16 @@ pub(crate) struct Transports {
 
 /// Shows every backend, in this build or not; or the path to a target.
 pub(crate) fn run(arguments: &Transports) -> Result<(), Failure> {
+    // Without a link the variable of the transport has no meaning.
+    let ignored: &[_] = if arguments.to.is_none() { &["transport"] } else { &[] };
+    let options = arguments.link.resolve_without_variables(ignored)?;
+    choose_device(&options)?;
     if let Some(to) = &arguments.to {
-        return link_path::run(to, arguments);
+        return link_path::run(to, arguments, options);
     }
-    let options = arguments.ucx.options();
-    let mut backends = match &arguments.transport {
+    let LinkConfig { transport, ucx_tcp, .. } = options.config;
+    let options = BackendOptions::new().with_ucx_tcp(ucx_tcp);
+    let mut backends = match &transport {
         Some(name) => farjump_transports::meant(name, options).map_err(farjump::Error::from)?,
         None => available_with(options),
     };

@@ -6,7 +6,7 @@ use farjump::transports::TransportInfo;
 use farjump_transports::verbs::{self, PortReport};
 use serde_json::{Value, json};
 
-use farjump_benches::program::output;
+use farjump_cli::program::output;
 
 /// Bytes of memory to register for the probe: a mailbox of `farjump serve`.
 const MAILBOX: usize = 4 << 20;

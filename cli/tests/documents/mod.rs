@@ -71,6 +71,9 @@ const COMPILERS: [&str; 6] = ["cc", "clang", "gfortran", "pkg-config", "python3"
 
 /// Returns the reason why a block cannot run on this machine.
 fn lacks(block: &Block) -> Option<String> {
+    if block.text.contains("farjump perf ") && !session::programs().join("farjump-perf").exists() {
+        return Some("cargo built no farjump-perf with this test".to_owned());
+    }
     let needs = block.mark("needs")?.split(',').map(str::trim);
     needs.filter(|word| !word.is_empty()).find_map(|word| {
         if word.starts_with('/') {

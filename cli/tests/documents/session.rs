@@ -44,14 +44,19 @@ esac
 /// Name of the folder with the clone.
 const CLONE: &str = "farjump";
 
+/// Returns the folder of the programs.
+pub(crate) fn programs() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_farjump")).parent().expect("it lies in a folder")
+}
+
 /// Returns the folder of the examples, which `cargo test --workspace` builds with this test.
 pub(crate) fn examples() -> PathBuf {
-    Path::new(env!("CARGO_BIN_EXE_farjump")).with_file_name("examples")
+    programs().join("examples")
 }
 
 /// Returns the folder of the modules for servers, which `cargo test --workspace` builds too.
 pub(crate) fn modules() -> PathBuf {
-    Path::new(env!("CARGO_BIN_EXE_farjump")).with_file_name("deps")
+    programs().join("deps")
 }
 
 /// A shell, and the folder that it began in; both end with this.
@@ -71,10 +76,9 @@ impl Session {
         }
         files::copy(&clone);
         bench.executable("bin/cargo", &bench.write("cargo", CARGO));
-        let programs = Path::new(env!("CARGO_BIN_EXE_farjump")).parent().expect("it lies in a folder");
         let path = std::env::var_os("PATH").unwrap_or_default();
         let folders =
-            [bench.path("bin"), programs.to_owned()].into_iter().chain(std::env::split_paths(&path));
+            [bench.path("bin"), programs().to_owned()].into_iter().chain(std::env::split_paths(&path));
         let mut shell = bench.program("bash");
         shell.args(["--noprofile", "--norc", "-c", SHELL]).current_dir(clone).process_group(0);
         shell.env("PATH", std::env::join_paths(folders).expect("no folder has a colon in its name"));

@@ -12,7 +12,7 @@ use crate::admin::messages::{AdminRequest, AdminResponse};
 use crate::connection::message::Message;
 use crate::connection::{Control, out_of_order, rejected};
 use crate::error::system;
-use crate::keys::NamedKey;
+use crate::key::keys::NamedKey;
 use crate::peer_identity::PeerIdentity;
 use crate::refusal::RejectCause;
 use crate::tcp::TcpOptions;

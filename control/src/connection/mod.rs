@@ -34,7 +34,7 @@ use crate::connection::send_queue::Outgoing;
 use crate::connection::socket::ControlSocket;
 use crate::error::require_key_feature;
 use crate::error::system;
-use crate::keys::{Keys, NamedKey};
+use crate::key::keys::{Keys, NamedKey};
 use crate::peer_identity::PeerIdentity;
 use crate::tcp::{self, TcpOptions};
 use crate::{ConnectionError, ControlOperation, ControlSystemError, HandshakeError, HandshakeEvent};

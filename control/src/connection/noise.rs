@@ -21,7 +21,7 @@ use crate::connection::recv_buffer::{Filled, Incoming};
 use crate::connection::send_queue::Outgoing;
 use crate::error::system;
 use crate::key::Key;
-use crate::keys::{Keys, NamedKey};
+use crate::key::keys::{Keys, NamedKey};
 use crate::peer_identity::PeerIdentity;
 use crate::tcp;
 use crate::{ControlOperation, ControlSystemError, HandshakeError, MessageFault};

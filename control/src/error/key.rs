@@ -4,7 +4,7 @@ use farjump_core::{debug_in_words, worded};
 use std::path::{Path, PathBuf};
 
 use super::ControlSystemError;
-use crate::keys::MAX_NAME;
+use crate::key::keys::MAX_NAME;
 
 /// A key that cannot be drawn, read or written.
 #[derive(thiserror::Error)]

@@ -3,11 +3,13 @@
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use farjump_core::channel::{Channel, ChannelParams};
 use farjump_core::cpu::Cpu;
 use farjump_core::frame::{LINE, MAX_FRAME};
 use farjump_core::signal::LinkKey;
 use farjump_core::transport::{
-    Address, ArrivalRules, Capabilities, Endpoint, OpenRequest, PassedOver, Transport, UnconnectedEndpoint,
+    Address, ArrivalRules, Capabilities, Endpoint, OpenRequest, PassedOver, Transport, TransportError,
+    UnconnectedEndpoint,
 };
 use farjump_os::deferred_close::DeferredFd;
 use farjump_os::scrubbed;
@@ -76,6 +78,27 @@ pub struct Direction {
     pub line_whole: bool,
     /// One-sided: bytes of the region that the receiver reads, perhaps less than all. Two-sided: a hint.
     pub region_len: usize,
+}
+
+impl Joined {
+    /// Makes a channel of the endpoint.
+    ///
+    /// # Errors
+    /// Those of [`Channel::new`].
+    pub fn into_channel(self) -> Result<Channel, TransportError> {
+        let Joined { endpoint, rule, send, receive } = self;
+        let params = ChannelParams {
+            rule,
+            line_whole: send.line_whole,
+            send_key: send.key,
+            receive_key: receive.key,
+            send_limit: send.max_frame,
+            receive_limit: receive.max_frame,
+            send_region: send.region_len,
+            receive_region: receive.region_len,
+        };
+        Channel::new(endpoint, params)
+    }
 }
 
 /// The unconnected endpoint of this process.

@@ -16,7 +16,7 @@ use crate::handshake::first_bytes::{First, Nature};
 use crate::handshake::negotiation::{Connect, Handshake, LocalEndpoint, peer_cpu};
 use crate::handshake::options::ArrivalOptions;
 use crate::handshake::stream::{AwaitedStream, IncomingStream};
-use crate::keys::Keys;
+use crate::key::keys::Keys;
 use crate::limits::Limits;
 use crate::peer_identity::{PeerIdentity, plain};
 use crate::refusal::RejectCause;

@@ -16,6 +16,7 @@ use farjump_fixtures::control::{Place, accept, far, handshake_over, next, shm, t
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::LONG_FUNCTION;
+use crate::tcp::admin_connection;
 
 fn encoded(request: AdminRequest) -> Vec<u8> {
     framed(&Message::AdminRequest(request), 0)
@@ -28,16 +29,7 @@ fn bytes_of_target(body: &[u8]) -> Vec<u8> {
 
 /// Accepts the next process, which sends an admin request.
 fn accept_request(listener: &Listener) -> Result<AdminConnection, HandshakeError> {
-    let mut arrival = Arrival::new(accept(listener)?, target_options());
-    loop {
-        match arrival.advance(&mut shm())? {
-            Progress::Admin(connection) => return Ok(*connection),
-            Progress::Handshake(handshake) => panic!("{handshake:?} of a process that asks"),
-            Progress::Stream(stream) => panic!("{stream:?} of a process that asks"),
-            Progress::Pending => {}
-        }
-        poll(&mut [PollFd::from_borrowed_fd(arrival.as_fd().unwrap(), PollFlags::IN)], None).unwrap();
-    }
+    admin_connection(accept(listener)?)
 }
 
 /// A list longer than any socket takes at once.

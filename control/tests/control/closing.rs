@@ -5,23 +5,25 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::process::exit;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump_control::{
-    AdminRequest, Control, EndpointInfo, HandshakeError, Listener, Message, PeerAddress, RejectCause,
-    admin_request, connect_target,
+    AdminRequest, Control, EndpointInfo, HandshakeError, Message, PeerAddress, RejectCause, admin_request,
+    connect_target,
 };
 use farjump_fixtures::by_hand::{
     PREAMBLE, beginning, cpu, endpoint_info, framed, hello, send_with, slow_to_close,
 };
 use farjump_fixtures::control::{Place, accept, arrive, handshake_over, next, shm, source_options};
-use farjump_fixtures::helper_process::{DONE, HelperProcess, path_of_helper};
+use farjump_fixtures::helper_process::is_alone;
+use farjump_fixtures::this_test;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use rustix::net::sockopt::set_socket_linger;
+
+use crate::processes::has_other_users;
 
 /// A user that is neither root nor the one that stands for unknown users.
 const OTHER: u32 = 1234;
@@ -86,25 +88,12 @@ fn as_other<T: Send>(act: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| scope.spawn(act).join().unwrap())
 }
 
-/// Returns whether a test that needs another user can run.
-fn has_other_users() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if !root {
-        println!("skipped: only root can become another user");
-    }
-    root
-}
-
-/// Runs the test `name` in a process of its own. A process that another test started would get copies of the
+/// Runs `part` of the test `test` in a process of its own. A process that another test started would get copies of the
 /// descriptors with stuck closes, and could not run its own program before it has closed them.
-fn alone(name: &str, test: impl FnOnce()) {
-    let Some((_path, _watchdog)) = path_of_helper() else {
-        let place = Place::new();
-        return HelperProcess::of_test(&format!("closing::{name}"), &[place.path().to_str().unwrap()])
-            .succeeds();
-    };
-    test();
-    exit(DONE);
+fn alone(test: &str, part: impl FnOnce()) {
+    if is_alone(test) {
+        part();
+    }
 }
 
 fn open_for_all(place: &Place) {
@@ -118,7 +107,7 @@ fn another_users_stuck_descriptors_are_refused_and_the_next_source_connects() {
     if !has_other_users() {
         return;
     }
-    alone("another_users_stuck_descriptors_are_refused_and_the_next_source_connects", || {
+    alone(this_test!(), || {
         let place = Place::new();
         let listener = place.listener();
         open_for_all(&place);
@@ -143,7 +132,7 @@ fn another_users_stuck_descriptors_are_refused_and_the_next_source_connects() {
 
 #[test]
 fn stuck_descriptors_beside_a_hello_end_only_that_handshake() {
-    alone("stuck_descriptors_beside_a_hello_end_only_that_handshake", || {
+    alone(this_test!(), || {
         let place = Place::new();
         let listener = place.listener();
         // With as many as a message may have, as many as the system delivers, and out of band, where
@@ -180,7 +169,7 @@ fn stuck_descriptors_beside_a_hello_end_only_that_handshake() {
 
 #[test]
 fn a_forbidden_descriptor_is_refused_before_its_message_is_complete() {
-    alone("a_forbidden_descriptor_is_refused_before_its_message_is_complete", || {
+    alone(this_test!(), || {
         let (stream, ours) = UnixStream::pair().unwrap();
         let mut control = Control::from_stream(ours).unwrap();
         let code = Message::Code { id: [1; 16], image: vec![7; 60_000] };
@@ -193,7 +182,7 @@ fn a_forbidden_descriptor_is_refused_before_its_message_is_complete() {
 
 #[test]
 fn closing_connections_with_unread_stuck_descriptors_does_not_block() {
-    alone("closing_connections_with_unread_stuck_descriptors_does_not_block", || {
+    alone(this_test!(), || {
         let place = Place::new();
         let pass = || {
             let stream = UnixStream::connect(place.path()).unwrap();
@@ -253,7 +242,7 @@ fn a_source_reads_nothing_of_another_user_that_squats_its_targets_path() {
     if !has_other_users() {
         return;
     }
-    alone("a_source_reads_nothing_of_another_user_that_squats_its_targets_path", || {
+    alone(this_test!(), || {
         // A process that read this would report that it is not farjump.
         let garbage = || b"GET / HTTP/1.1".to_vec();
         let error = squatted(true, garbage(), connect_soon);
@@ -267,7 +256,7 @@ fn a_source_reads_nothing_of_another_user_that_squats_its_targets_path() {
 
 #[test]
 fn a_target_passing_stuck_descriptors_fails_the_handshake_without_delay() {
-    alone("a_target_passing_stuck_descriptors_fails_the_handshake_without_delay", || {
+    alone(this_test!(), || {
         let welcome = |transport: &str| {
             let endpoint = EndpointInfo { transport: transport.into(), ..endpoint() };
             beginning(
@@ -296,12 +285,11 @@ fn a_target_passing_stuck_descriptors_fails_the_handshake_without_delay() {
 /// In a process of its own: its stuck closes would disturb the other tests.
 #[test]
 fn too_many_stuck_descriptors_stop_new_connections_until_they_close() {
-    const NAME: &str = "closing::too_many_stuck_descriptors_stop_new_connections_until_they_close";
-    let Some((path, _watchdog)) = path_of_helper() else {
-        let place = Place::new();
-        return HelperProcess::of_test(NAME, &[place.path().to_str().unwrap()]).succeeds();
-    };
-    let listener = Listener::bind(&PeerAddress::unix(&path).unwrap()).unwrap();
+    if !is_alone(this_test!()) {
+        return;
+    }
+    let place = Place::new();
+    let (path, listener) = (place.path(), place.listener());
     let mut held = Vec::new();
     let refused = loop {
         let stream = UnixStream::connect(&path).unwrap();
@@ -324,12 +312,11 @@ fn too_many_stuck_descriptors_stop_new_connections_until_they_close() {
     while matches!(listener.accept(), Err(HandshakeError::System(_))) {
         thread::sleep(Duration::from_millis(1));
     }
-    exit(DONE);
 }
 
 #[test]
 fn stuck_descriptors_beside_a_ready_end_only_that_handshake() {
-    alone("stuck_descriptors_beside_a_ready_end_only_that_handshake", || {
+    alone(this_test!(), || {
         let place = Place::new();
         let listener = place.listener();
         thread::scope(|scope| {

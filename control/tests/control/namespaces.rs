@@ -3,10 +3,8 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::thread;
 
@@ -16,6 +14,7 @@ use farjump_control::{
 };
 use farjump_fixtures::by_hand::PREAMBLE;
 use farjump_fixtures::control::{Place, accept, connect, far, next};
+use farjump_fixtures::forked::Forked;
 
 /// A map without any user of this machine, in which the overflow uid is a user.
 const MAP: &str = "0 100000 65536";
@@ -24,79 +23,44 @@ const OTHER: u32 = 1234;
 /// Exit code of a child where the system makes no user namespace for it.
 const NO_NAMESPACE: i32 = 77;
 
-/// A child that does not outlive the test.
-struct Forked(libc::pid_t);
-
-impl Forked {
-    /// Runs `act` in a forked child in a user namespace of its own. Without a map, it runs as an unknown
-    /// user; with [`MAP`], as the user with the overflow uid in it.
-    fn start(mapped: bool, act: impl FnOnce()) -> Forked {
-        let (mut ready, is_unshared) = std::io::pipe().unwrap();
-        let (go, mut is_mapped) = std::io::pipe().unwrap();
-        let (is_unshared, go) = (OwnedFd::from(is_unshared), OwnedFd::from(go));
-        // SAFETY: the only lock of the parent that the child takes is the allocator's, which survives a fork.
-        // It ends by `_exit`, without the test program's exit handlers.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            let in_child = move || {
-                // SAFETY: both calls only change this process.
-                unsafe {
-                    libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                    libc::alarm(100);
-                    if libc::unshare(libc::CLONE_NEWUSER) != 0 {
-                        return NO_NAMESPACE;
-                    }
-                }
-                drop(is_unshared);
-                if mapped {
-                    // Until the parent has written the map and closes its end.
-                    drop(is_mapped);
-                    assert_eq!(rustix::io::read(&go, &mut [0; 1]), Ok(1));
-                    // SAFETY: the call only changes this process.
-                    assert_eq!(unsafe { libc::setresuid(65_534, 65_534, 65_534) }, 0);
-                }
-                act();
-                0
-            };
-            let code = catch_unwind(AssertUnwindSafe(in_child)).unwrap_or(101);
-            // SAFETY: `_exit` ends the process.
-            unsafe { libc::_exit(code) };
+/// Runs `act` in a forked child in a user namespace of its own. Without a map, it runs as an unknown user; with
+/// [`MAP`], as the user with the overflow uid in it.
+fn start(mapped: bool, act: impl FnOnce()) -> Forked {
+    let (mut ready, is_unshared) = std::io::pipe().unwrap();
+    let (go, mut is_mapped) = std::io::pipe().unwrap();
+    let child = Forked::start(move || {
+        // SAFETY: the call only changes this process.
+        if unsafe { libc::unshare(libc::CLONE_NEWUSER) } != 0 {
+            return NO_NAMESPACE;
         }
-        assert!(child > 0);
-        drop((is_unshared, go));
-        ready.read_to_end(&mut Vec::new()).unwrap();
+        drop(is_unshared);
         if mapped {
-            // Fails where there is no namespace, which the child reports.
-            let _ = fs::write(format!("/proc/{child}/uid_map"), MAP);
-            let _ = is_mapped.write(b"g");
+            // The parent has written the map.
+            assert_eq!(rustix::io::read(&go, &mut [0; 1]), Ok(1));
+            // SAFETY: the call only changes this process.
+            assert_eq!(unsafe { libc::setresuid(65_534, 65_534, 65_534) }, 0);
         }
-        Forked(child)
+        act();
+        0
+    });
+    ready.read_to_end(&mut Vec::new()).unwrap();
+    if mapped {
+        // Fails where there is no namespace, which the child reports.
+        let _ = fs::write(format!("/proc/{}/uid_map", child.pid()), MAP);
+        let _ = is_mapped.write(b"g");
     }
-
-    /// Waits for its end. Returns `false` if there are no user namespaces here.
-    fn succeeds(mut self) -> bool {
-        let mut status = 0;
-        // SAFETY: `status` is a local, valid for writes.
-        assert_eq!(unsafe { libc::waitpid(self.0, &mut status, 0) }, self.0);
-        self.0 = 0;
-        match libc::WEXITSTATUS(status) {
-            _ if !libc::WIFEXITED(status) => panic!("the child was killed: {status}"),
-            0 => true,
-            NO_NAMESPACE => {
-                println!("skipped: this process may make no user namespace");
-                false
-            }
-            code => panic!("the child failed: {code}"),
-        }
-    }
+    child
 }
 
-impl Drop for Forked {
-    fn drop(&mut self) {
-        if self.0 > 0 {
-            // SAFETY: the child is this process's and was not waited for: `succeeds` clears it.
-            unsafe { (libc::kill(self.0, libc::SIGKILL), libc::waitpid(self.0, std::ptr::null_mut(), 0)) };
+/// Waits for the child's end. Returns `false` if there are no user namespaces here.
+fn succeeds(child: Forked) -> bool {
+    match child.code() {
+        0 => true,
+        NO_NAMESPACE => {
+            println!("skipped: this process may make no user namespace");
+            false
         }
+        code => panic!("the child failed: {code}"),
     }
 }
 
@@ -134,7 +98,7 @@ fn a_keyless_target_in_a_namespace_hiding_users_rejects_every_source() {
         for given in [place.address(), "tcp:127.0.0.1:0".parse().unwrap()] {
             let (from_child, mut to_parent) = std::io::pipe().unwrap();
             let path = place.path();
-            let child = Forked::start(*mapped, || {
+            let child = start(*mapped, || {
                 let listener = Listener::bind(&given).unwrap();
                 if let PeerAddress::Unix(_) = given {
                     open_for_all(&path, 0o666);
@@ -154,7 +118,7 @@ fn a_keyless_target_in_a_namespace_hiding_users_rejects_every_source() {
                 };
                 assert!(text.contains("namespace") && text.contains("key"), "{text}");
             }
-            if !child.succeeds() {
+            if !succeeds(child) {
                 return;
             }
         }
@@ -171,7 +135,7 @@ fn a_keyless_source_in_a_namespace_hiding_users_sends_no_request() {
         let tcp = as_stranger(|| TcpListener::bind("127.0.0.1:0").unwrap());
         let at = format!("tcp:{}", tcp.local_addr().unwrap()).parse::<PeerAddress>().unwrap();
         let addresses = [place.address(), at.clone()];
-        let child = Forked::start(*mapped, || {
+        let child = start(*mapped, || {
             for address in &addresses {
                 let error = admin_request(address, AdminRequest::Stats, far()).expect_err("it was answered");
                 assert!(matches!(error, HandshakeError::OwnUserUnknown { .. }), "{address}: {error}");
@@ -192,7 +156,7 @@ fn a_keyless_source_in_a_namespace_hiding_users_sends_no_request() {
                 }
                 heard
             });
-            let worked = child.succeeds();
+            let worked = succeeds(child);
             if !worked {
                 // No other process connects.
                 drop(Control::connect(&at, far()));

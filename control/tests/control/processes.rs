@@ -6,7 +6,6 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::exit;
 
 use farjump_control::{
     ConnectionError, Control, FileKind, HandshakeError, Listener, Message, PeerAddress, RejectCause,
@@ -15,7 +14,8 @@ use farjump_core::transport::Endpoint;
 use farjump_fixtures::by_hand::{PREAMBLE, framed, hello, send_with};
 use farjump_fixtures::control::{Place, accept, arrive, connect, far, handshake_over, next};
 use farjump_fixtures::doorbells::{Player, ROUNDS};
-use farjump_fixtures::helper_process::{DONE, HelperProcess, path_of_helper};
+use farjump_fixtures::helper_process::{HelperProcess, is_alone, path_of_helper};
+use farjump_fixtures::this_test;
 use farjump_fixtures::watchdog::Watchdog;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::net::SendFlags;
@@ -25,19 +25,21 @@ fn address(path: PathBuf) -> PeerAddress {
     PeerAddress::unix(path).unwrap()
 }
 
+/// Starts the test `test` in a process with the path of the place's socket.
+fn process_at(place: &Place, test: &str) -> HelperProcess {
+    HelperProcess::of_test(test, &[place.path().to_str().unwrap()])
+}
+
 #[test]
 fn two_processes_that_sleep_between_frames_lose_none() {
     if let Some((path, _watchdog)) = path_of_helper() {
         let handshake = connect(&address(path)).unwrap();
         Player::new(handshake.endpoint).begin();
-        exit(DONE);
+        return;
     }
     let place = Place::new();
     let listener = place.listener();
-    let child = HelperProcess::of_test(
-        "processes::two_processes_that_sleep_between_frames_lose_none",
-        &[place.path().to_str().unwrap()],
-    );
+    let child = process_at(&place, this_test!());
     let mut handshake = arrive(&listener).unwrap();
     assert_eq!(handshake.peer.pid, child.pid().as_raw_nonzero().get().cast_unsigned());
     let sleeps = Player::new(handshake.endpoint).reply();
@@ -56,10 +58,7 @@ fn a_killed_source_is_gone_at_once_and_its_memory_stays() {
     }
     let place = Place::new();
     let listener = place.listener();
-    let mut child = HelperProcess::of_test(
-        "processes::a_killed_source_is_gone_at_once_and_its_memory_stays",
-        &[place.path().to_str().unwrap()],
-    );
+    let mut child = process_at(&place, this_test!());
     let mut handshake = arrive(&listener).unwrap();
     assert_eq!(next(&mut handshake.control).unwrap(), Message::NoCode { id: [1; 16] });
     child.kill();
@@ -82,10 +81,7 @@ fn a_killed_target_is_gone_at_once_and_its_path_is_reusable() {
         panic!("outlived the kill: {forever:?}");
     }
     let place = Place::new();
-    let mut child = HelperProcess::of_test(
-        "processes::a_killed_target_is_gone_at_once_and_its_path_is_reusable",
-        &[place.path().to_str().unwrap()],
-    );
+    let mut child = process_at(&place, this_test!());
     let mut handshake = loop {
         match connect(&place.address()) {
             Ok(handshake) => break handshake,
@@ -104,6 +100,15 @@ fn a_killed_target_is_gone_at_once_and_its_path_is_reusable() {
 
 /// A user that is neither root nor the one that stands for unknown users.
 const OTHER: u32 = 1234;
+
+/// Returns whether this process can become another user; otherwise prints a note.
+pub(crate) fn has_other_users() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        println!("skipped: only root can become another user");
+    }
+    is_root
+}
 
 fn open(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -126,20 +131,16 @@ fn a_process_of_another_user_is_refused_with_the_reason() {
             panic!("it was not refused");
         };
         assert!(text.contains("as user 0") && text.contains(&format!("you are user {OTHER}")), "{text}");
-        exit(DONE);
+        return;
     }
     let place = Place::new();
     let listener = place.listener();
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can start a process of another user");
+    if !has_other_users() {
         return;
     }
     open(place.folder.path(), 0o755);
     open(&place.path(), 0o666);
-    let child = HelperProcess::of_test(
-        "processes::a_process_of_another_user_is_refused_with_the_reason",
-        &[place.path().to_str().unwrap()],
-    );
+    let child = process_at(&place, this_test!());
     for _ in 0..2 {
         let error = accept(&listener).unwrap_err();
         assert!(matches!(error, HandshakeError::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
@@ -155,20 +156,15 @@ fn the_file_of_another_users_target_keeps_others_out() {
         let address = address(path);
         assert!(matches!(connect(&address), Err(HandshakeError::Connect(ConnectionError::Denied { .. }))));
         assert!(matches!(Listener::bind(&address), Err(ConnectionError::Denied { .. })));
-        exit(DONE);
+        return;
     }
     let place = Place::new();
     let listener = place.listener();
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can start a process of another user");
+    if !has_other_users() {
         return;
     }
     open(place.folder.path(), 0o755);
-    HelperProcess::of_test(
-        "processes::the_file_of_another_users_target_keeps_others_out",
-        &[place.path().to_str().unwrap()],
-    )
-    .succeeds();
+    process_at(&place, this_test!()).succeeds();
     assert!(listener.accept().unwrap().is_none());
 }
 
@@ -200,7 +196,7 @@ fn errors_name_own_files_by_kind_and_own_sockets_by_mode() {
     if let Some((path, _watchdog)) = path_of_helper() {
         become_other();
         own_files_are_named(&path);
-        exit(DONE);
+        return;
     }
     let place = Place::new();
     if !rustix::process::geteuid().is_root() {
@@ -208,8 +204,7 @@ fn errors_name_own_files_by_kind_and_own_sockets_by_mode() {
     }
     // Root may write to every file.
     open(place.folder.path(), 0o777);
-    let test = "processes::errors_name_own_files_by_kind_and_own_sockets_by_mode";
-    HelperProcess::of_test(test, &[place.path().to_str().unwrap()]).succeeds();
+    process_at(&place, this_test!()).succeeds();
 }
 
 /// The abstract address that a helper process was started for, if this is one.
@@ -225,16 +220,14 @@ fn an_abstract_name_lets_no_process_of_another_user_in() {
         let error = connect(&address).unwrap_err();
         assert!(matches!(error, HandshakeError::OtherUser { uid: 0, own: OTHER, .. }), "{error}");
         assert!(matches!(Listener::bind(&address), Err(ConnectionError::NameTaken { .. })));
-        exit(DONE);
+        return;
     }
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can start a process of another user");
+    if !has_other_users() {
         return;
     }
     let name = format!("farjump-others-{}", std::process::id());
     let listener = Listener::bind(&PeerAddress::abstract_unix(&*name).unwrap()).unwrap();
-    let test = "processes::an_abstract_name_lets_no_process_of_another_user_in";
-    let child = HelperProcess::of_test(test, &[&name]);
+    let child = HelperProcess::of_test(this_test!(), &[&name]);
     let error = accept(&listener).unwrap_err();
     assert!(matches!(error, HandshakeError::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
     child.succeeds();
@@ -246,16 +239,14 @@ fn another_users_listener_on_an_abstract_name_receives_only_a_refusal() {
         become_other();
         let error = connect(&address).unwrap_err();
         assert!(matches!(error, HandshakeError::OtherUser { uid: 0, own: OTHER, .. }), "{error}");
-        exit(DONE);
+        return;
     }
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can start a process of another user");
+    if !has_other_users() {
         return;
     }
     let name = format!("farjump-squatted-{}", std::process::id());
     let squatter = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
-    let test = "processes::another_users_listener_on_an_abstract_name_receives_only_a_refusal";
-    let child = HelperProcess::of_test(test, &[&name]);
+    let child = HelperProcess::of_test(this_test!(), &[&name]);
     let mut received = Vec::new();
     squatter.accept().unwrap().0.read_to_end(&mut received).unwrap();
     let text = String::from_utf8_lossy(&received);
@@ -266,10 +257,8 @@ fn another_users_listener_on_an_abstract_name_receives_only_a_refusal() {
 
 #[test]
 fn a_descriptor_over_the_process_limit_is_refused_with_the_limit() {
-    if path_of_helper().is_none() {
-        let place = Place::new();
-        let name = "processes::a_descriptor_over_the_process_limit_is_refused_with_the_limit";
-        return HelperProcess::of_test(name, &[place.path().to_str().unwrap()]).succeeds();
+    if !is_alone(this_test!()) {
+        return;
     }
     let (stream, ours) = UnixStream::pair().unwrap();
     let mut control = Control::from_stream(ours).unwrap();
@@ -281,5 +270,4 @@ fn a_descriptor_over_the_process_limit_is_refused_with_the_limit() {
     setrlimit(Resource::Nofile, Rlimit { current: Some(next as u64), maximum }).unwrap();
     let error = control.recv().unwrap_err().to_string();
     assert!(error.contains(&format!("the limit of descriptors is {next}")), "{error}");
-    exit(DONE);
 }

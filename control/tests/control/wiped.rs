@@ -8,7 +8,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{ExitStatus, Stdio, exit};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,7 +21,8 @@ use farjump_core::transport::{
     TransportError, UnconnectedEndpoint,
 };
 use farjump_fixtures::control::{Place, accept, far, shm, source_options, target_options};
-use farjump_fixtures::helper_process::{DONE, ROLE, again, path_of_helper};
+use farjump_fixtures::helper_process::{HelperProcess, is_alone, path_of_helper};
+use farjump_fixtures::this_test;
 use farjump_transports::tcp::Tcp;
 use ring::hkdf::{HKDF_SHA256, Prk, Salt};
 
@@ -219,7 +219,6 @@ fn clear_stack() {
 
 #[test]
 fn no_trace_of_a_streams_secret_outlasts_its_endpoint() {
-    let name = "wiped::no_trace_of_a_streams_secret_outlasts_its_endpoint";
     if let Some((folder, _watchdog)) = path_of_helper() {
         let mut disguised: Vec<_> =
             fs::read(folder.join("disguised")).unwrap().chunks(32).map(Vec::from).collect();
@@ -238,7 +237,7 @@ fn no_trace_of_a_streams_secret_outlasts_its_endpoint() {
         clear_stack();
         disguised.push(both);
         assert_eq!(traces(&disguised), [""; 0]);
-        exit(DONE);
+        return;
     }
     let place = Place::new();
     let folder = place.folder.path();
@@ -246,7 +245,7 @@ fn no_trace_of_a_streams_secret_outlasts_its_endpoint() {
     let derived = derived(&secret, &[1; Stream::TOKEN]).concat();
     let disguised: Vec<_> = secret.iter().chain(&derived).map(|byte| byte ^ MASK).collect();
     fs::write(folder.join("disguised"), disguised).unwrap();
-    assert_eq!(run_child(name, folder).code(), Some(DONE), "the child failed");
+    run_child(this_test!(), folder);
 }
 
 /// A secret, disguised, and its number of traces in memory when it was noted.
@@ -310,44 +309,36 @@ fn accept_next(listener: &Listener, transports: &mut [Box<dyn Transport>]) -> Ha
 
 #[test]
 fn no_trace_of_exchanged_shares_outlasts_the_handshake() {
-    let name = "wiped::no_trace_of_exchanged_shares_outlasts_the_handshake";
-    if let Some((_, _watchdog)) = path_of_helper() {
-        let spy = Spy::default();
-        let tcp = key(7);
-        let listener = listener(&tcp);
-        let handshake = thread::scope(|scope| {
-            let source = scope.spawn(|| {
-                let mut options = source_options();
-                options.tcp = tcp.clone();
-                let mut transports: [Box<dyn Transport>; 1] = [Box::new(spy.clone())];
-                connect_target(listener.address(), &mut transports, &options, far()).unwrap()
-            });
-            let target = accept_next(&listener, &mut [Box::new(spy.clone())]);
-            (source.join().unwrap(), target)
-        });
-        let noted = std::mem::take(&mut *spy.0.lock().unwrap());
-        let [(disguised, found), (other, also_found)] = &noted[..] else { panic!("two ends") };
-        assert_eq!(disguised, other, "both sides have the same shares");
-        assert!(*found >= 4 && *also_found >= 4, "they are not found where they are: {found}, {also_found}");
-        clear_stack();
-        let secrets = [disguised.clone()];
-        assert_eq!(traces(&secrets), [""; 0], "the link is made");
-        drop(handshake);
-        assert_eq!(traces(&secrets), [""; 0], "the link has ended");
-        exit(DONE);
+    if !is_alone(this_test!()) {
+        return;
     }
-    let place = Place::new();
-    assert_eq!(run_child(name, place.folder.path()).code(), Some(DONE), "the child failed");
+    let spy = Spy::default();
+    let tcp = key(7);
+    let listener = listener(&tcp);
+    let handshake = thread::scope(|scope| {
+        let source = scope.spawn(|| {
+            let mut options = source_options();
+            options.tcp = tcp.clone();
+            let mut transports: [Box<dyn Transport>; 1] = [Box::new(spy.clone())];
+            connect_target(listener.address(), &mut transports, &options, far()).unwrap()
+        });
+        let target = accept_next(&listener, &mut [Box::new(spy.clone())]);
+        (source.join().unwrap(), target)
+    });
+    let noted = std::mem::take(&mut *spy.0.lock().unwrap());
+    let [(disguised, found), (other, also_found)] = &noted[..] else { panic!("two ends") };
+    assert_eq!(disguised, other, "both sides have the same shares");
+    assert!(*found >= 4 && *also_found >= 4, "they are not found where they are: {found}, {also_found}");
+    clear_stack();
+    let secrets = [disguised.clone()];
+    assert_eq!(traces(&secrets), [""; 0], "the link is made");
+    drop(handshake);
+    assert_eq!(traces(&secrets), [""; 0], "the link has ended");
 }
 
-/// Runs this test in another process, in `folder`.
-fn run_child(name: &str, folder: &Path) -> ExitStatus {
-    again()
-        .args(["--exact", name, "--nocapture", "--test-threads=1"])
-        .env(ROLE, folder)
-        .stdin(Stdio::null())
-        .status()
-        .unwrap()
+/// Runs the test `test` in another process, whose role is `folder`.
+fn run_child(test: &str, folder: &Path) {
+    HelperProcess::of_test(test, &[folder.to_str().unwrap()]).succeeds();
 }
 
 #[test]
@@ -367,7 +358,7 @@ fn no_trace_of_a_key_outlasts_all_its_users() {
         use_keys(&folder);
         let found = traces(&disguised);
         assert_eq!(found, [""; 0]);
-        exit(DONE);
+        return;
     }
     let place = Place::new();
     let folder = place.folder.path();
@@ -383,7 +374,5 @@ fn no_trace_of_a_key_outlasts_all_its_users() {
     }
     fs::copy(folder.join("taken"), folder.join("file")).unwrap();
     fs::write(folder.join("disguised"), disguised).unwrap();
-    let name = "wiped::no_trace_of_a_key_outlasts_all_its_users";
-    let status = run_child(name, folder);
-    assert_eq!(status.code(), Some(DONE), "the child failed: {status}");
+    run_child(this_test!(), folder);
 }

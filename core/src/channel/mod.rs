@@ -181,10 +181,29 @@ impl Channel {
         }
     }
 
-    /// Returns whether frames come in a mailbox. Code can run in place there, and a large mailbox can be
-    /// added. Otherwise frames come as messages.
+    /// Returns whether frames are written to a mailbox. Otherwise they are sent as messages.
     pub fn has_mailbox(&self) -> bool {
         matches!(self.path, Path::OneSided(_))
+    }
+
+    /// Returns whether code can run where its frame lies.
+    pub fn runs_in_place(&self) -> bool {
+        self.has_mailbox()
+    }
+
+    /// Returns whether a large mailbox can be added, for frames longer than [`Channel::max_frame`].
+    pub fn takes_large_mailbox(&self) -> bool {
+        self.has_mailbox()
+    }
+
+    /// Returns whether each frame costs a send, which takes as long as copying some KiB: calls should share frames.
+    pub fn has_costly_sends(&self) -> bool {
+        !self.has_mailbox()
+    }
+
+    /// Returns whether a poll only reads memory of this process. Otherwise it may take a system call.
+    pub fn polls_memory(&self) -> bool {
+        self.has_mailbox()
     }
 
     /// Largest frame that can be sent, in bytes, header and code included.
@@ -219,13 +238,6 @@ impl Channel {
                 Ok(idle)
             }
         }
-    }
-
-    /// Returns whether frames move only while [`Channel::progress`] is called. `false` where memory is
-    /// mapped.
-    #[inline]
-    pub fn needs_progress(&self) -> bool {
-        !self.is_mapped
     }
 
     /// Returns whether the peer's memory is mapped here.

@@ -5,7 +5,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use farjump::{ForwardLimits, Link, Target, export};
+use farjump::{Link, Target, export};
 
 use crate::Failed;
 use crate::graph::Graph;
@@ -161,15 +161,13 @@ fn serve(
     pin(cpu)?;
     let count = graph.shards.len();
     let mut held: Vec<_> = (0..count).map(|number| Held::new(graph, number)).collect();
-    let mut limits = ForwardLimits::default();
-    limits.bytes = Some(WAITING);
     let target = |(number, held): (usize, &mut Held)| {
         let mut builder = Target::listen(&address(prefix, number))
             .transport(TRANSPORT)
             .mailbox_size(MAILBOX)
             .arena_size(ARENA)
             .handshake_timeout(CONNECTING)
-            .forward_limits(limits)
+            .max_forward_bytes(WAITING)
             .exports([export!(graph_now()), export!(graph_wait(_)), export!(graph_latency())]);
         for other in (0..count).filter(|other| *other != number) {
             builder = builder.destination(&format!("{other:02}"), &address(prefix, other));

@@ -27,7 +27,7 @@ pub enum CallError {
         /// Its message.
         message: String,
     },
-    /// Some of the calls that it led to were lost ([`farjump_forward`, `farjump_again`](crate::ForwardLimits)).
+    /// Some of the calls that it led to were lost (`farjump_forward`, `farjump_again`).
     #[error(transparent)]
     Incomplete(Box<IncompleteReply>),
     /// A typed call whose reply has another length than its type. The function ran.

@@ -13,6 +13,8 @@ mod wait;
 
 pub use call::{CallError, IncompleteReply, ReplyLength};
 pub use connect::{ConnectError, Mailbox};
+#[cfg(feature = "build")]
+pub use farjump_builder::BuildError;
 pub use farjump_control::{
     AddressError, ConnectionError, ControlOperation, ControlSystemError, HandshakeError, HandshakeEvent,
     KeyError, KeyFault, KeyLineFault, MessageFault, MissingRights, NoListener, ParameterFault, PeerAddress,
@@ -25,8 +27,6 @@ pub use farjump_core::image::{ImageError, PlaceError};
 pub use farjump_core::transport::{
     Cause as TransportCause, Operation as TransportOperation, PassedOver, TransportError,
 };
-#[cfg(feature = "build")]
-pub use farjump_loader::builder::BuildError;
 pub use farjump_loader::library::bundle::BundleError;
 pub use farjump_loader::{ArenaStep, Error as LibraryError, FileKind};
 pub use farjump_transports::Error as TransportUnavailable;
@@ -39,6 +39,9 @@ pub use wait::{Awaited, GoneCause, WaitError};
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// An option that cannot be set so.
+    #[error(transparent)]
+    Config(#[from] Box<crate::config::ConfigError>),
     /// No link, or no response to an admin request.
     #[error(transparent)]
     Connect(#[from] ConnectError),
@@ -80,6 +83,7 @@ pub enum Error {
 }
 
 debug_in_words!(Error {
+    Config(inner),
     Connect(inner),
     Inject(inner),
     Wait(inner),
@@ -99,6 +103,12 @@ impl Error {
             Error::Call(CallError::Refused { cause, .. }) => Some(*cause),
             _ => None,
         }
+    }
+}
+
+impl From<crate::config::ConfigError> for Error {
+    fn from(error: crate::config::ConfigError) -> Error {
+        Error::Config(Box::new(error))
     }
 }
 

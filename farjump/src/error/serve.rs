@@ -26,9 +26,6 @@ pub enum ServeError {
          mailbox run, whatever their id says; leave one of the two out"
     )]
     InPlaceOfAllowed,
-    /// A limit of zero sources.
-    #[error("a target with a limit of 0 sources serves none: allow 1 at least, or leave the limit out")]
-    NoSources,
     /// A CPU level above that of this CPU.
     #[error(
         "this CPU is {cpu}, and a target that claims level {level} would be sent code that it cannot run: claim a lower level (TargetBuilder::cpu_level)"
@@ -101,7 +98,6 @@ pub enum ServeError {
 debug_in_words!(ServeError {
     Limit { limited, limit, least },
     InPlaceOfAllowed,
-    NoSources,
     CpuLevel { level, cpu },
     Forked { parent },
     InsideCall,

@@ -47,6 +47,12 @@ pub enum WaitError {
         /// The target, as it was addressed.
         peer: String,
     },
+    /// A link that this program closed.
+    #[error("this link to {peer} was closed: connect another one")]
+    Closed {
+        /// The target, as it was addressed.
+        peer: String,
+    },
     /// An awaited call on a link that no task drives.
     #[error(
         "no task drives the link to {peer}: run Link::drive beside this one, or build farjump with the feature tokio"
@@ -62,6 +68,7 @@ debug_in_words!(WaitError {
     PeerGone { peer, cause },
     Forked { peer, parent },
     Taken { peer },
+    Closed { peer },
     NotDriven { peer },
 });
 

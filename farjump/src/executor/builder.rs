@@ -16,17 +16,42 @@ use super::domain_exports::DomainExports;
 use super::export::ExportFn;
 use super::perf_map::PerfMap;
 use super::{Context, DirectCaller, Executor, crash, services};
-use crate::mode::{Allowed, Mode};
+use crate::config::TargetConfig;
+use crate::mode::Allowed;
 use crate::policy::Policy;
 use crate::stats::Stats;
 use crate::{Error, ServeError};
 
-/// Default capacity for placed code, in bytes: thousands of images.
-const DEFAULT_ARENA: usize = 16 << 20;
 /// The variable that turns on debug mode for programs that do not choose it.
 const DEBUG_VARIABLE: &str = "FARJUMP_DEBUG";
-/// Default maximum of images: as many as fit the default arena at 2 KiB each.
-const DEFAULT_IMAGES: usize = 8192;
+
+/// The options of a configuration that concern an executor.
+#[derive(Debug)]
+struct Options {
+    process_symbols: bool,
+    perf_map: bool,
+    crash_report: bool,
+    debug: Option<bool>,
+    debug_symbols: Vec<PathBuf>,
+    arena_size: usize,
+    store: (Option<usize>, usize),
+    modes: Allowed,
+}
+
+impl Options {
+    fn of(config: &TargetConfig) -> Options {
+        Options {
+            process_symbols: config.process_symbols,
+            perf_map: config.perf_map,
+            crash_report: config.crash_report,
+            debug: config.debug,
+            debug_symbols: config.debug_symbols.clone(),
+            arena_size: config.arena_size,
+            store: (config.store_bytes, config.store_images),
+            modes: Allowed::only(&config.modes),
+        }
+    }
+}
 
 /// Exports and limits of an executor to be built.
 #[derive(Debug)]
@@ -36,17 +61,10 @@ pub struct ExecutorBuilder {
     refused: Option<ServeError>,
     libraries: Vec<PathBuf>,
     wanted: Vec<String>,
-    process_symbols: bool,
-    perf_map: bool,
-    crash_report: bool,
-    debug: Option<bool>,
-    debug_symbols: Vec<PathBuf>,
-    arena: usize,
-    store: Option<Capacity>,
+    options: Options,
     /// The CPU of the code that comes in. `None`: that of this process.
     pub(crate) cpu: Option<Arc<Cpu>>,
     pub(crate) reply_limit: usize,
-    modes: Allowed,
     pub(crate) policy: Policy,
     local: Vec<Library>,
     #[cfg(feature = "bitcode")]
@@ -60,16 +78,9 @@ impl Default for ExecutorBuilder {
             refused: None,
             libraries: Vec::new(),
             wanted: Vec::new(),
-            process_symbols: false,
-            perf_map: false,
-            crash_report: false,
-            debug: None,
-            debug_symbols: Vec::new(),
-            arena: DEFAULT_ARENA,
+            options: Options::of(&TargetConfig::default()),
             cpu: None,
-            store: None,
             reply_limit: usize::MAX,
-            modes: Allowed::default(),
             policy: Policy::default(),
             local: Vec::new(),
             #[cfg(feature = "bitcode")]
@@ -146,59 +157,28 @@ impl ExecutorBuilder {
         self
     }
 
-    /// Sets whether the executor offers the process's own dynamic symbols, after all others: all of libc, and the
-    /// libraries that the program was linked with.
+    /// Takes the options of `config` that concern an executor: what it offers, which code it admits, its memory, and what
+    /// it reports.
     #[must_use]
-    pub fn process_symbols(mut self, offered: bool) -> Self {
-        self.process_symbols = offered;
+    pub fn configured(mut self, config: &TargetConfig) -> Self {
+        self.options = Options::of(config);
+        if let Some(ids) = &config.allow_code {
+            self.policy.allow(ids.iter().copied());
+            // An id may be a family's as well.
+            self.policy.allow_families(ids.iter().map(|id| FamilyId(id.0)));
+        }
+        self.policy.limits = config.limits();
         self
     }
 
-    /// Sets whether `/tmp/perf-PID.map` lists the addresses of code, so that perf can name it. Default: no. The file
-    /// stays when the process ends.
+    /// Loads the libraries that `config` names.
+    ///
+    /// # Safety
+    /// As for [`ExecutorBuilder::export_library`] and [`ExecutorBuilder::wanted_library`].
     #[must_use]
-    pub fn perf_map(mut self, written: bool) -> Self {
-        self.perf_map = written;
-        self
-    }
-
-    /// Sets whether standard error reports a crash of injected code, see
-    /// [`TargetBuilder::crash_report`](crate::TargetBuilder::crash_report). Default: no.
-    #[must_use]
-    pub fn crash_report(mut self, reported: bool) -> Self {
-        self.crash_report = reported;
-        self
-    }
-
-    /// Sets whether debuggers can set breakpoints in code and see its symbols, see
-    /// [`TargetBuilder::debug`](crate::TargetBuilder::debug). Default: as the variable `FARJUMP_DEBUG` says.
-    #[must_use]
-    pub fn debug(mut self, shown: bool) -> Self {
-        self.debug = Some(shown);
-        self
-    }
-
-    /// Shows debuggers the functions, lines and variables of the code of the ifunc library at `path`, see
-    /// [`TargetBuilder::debug_symbols`](crate::TargetBuilder::debug_symbols).
-    #[must_use]
-    pub fn debug_symbols(mut self, path: impl AsRef<Path>) -> Self {
-        self.debug_symbols.push(path.as_ref().to_owned());
-        self
-    }
-
-    /// Capacity for placed code in bytes. Default: 16 MiB. Reserved and touched once.
-    #[must_use]
-    pub fn arena_size(mut self, bytes: usize) -> Self {
-        self.arena = bytes;
-        self
-    }
-
-    /// Capacity of the code store, in bytes of images as they travel and in images; the least recently used
-    /// image goes when more comes. Default: twice the capacity for placed code, because its data has as much,
-    /// and 8192 images.
-    #[must_use]
-    pub fn store_capacity(mut self, bytes: usize, images: usize) -> Self {
-        self.store = Some(Capacity { bytes, images });
+    pub unsafe fn with_libraries(mut self, config: &TargetConfig) -> Self {
+        self.libraries.extend(config.export_library.iter().cloned());
+        self.wanted.extend(config.wanted_library.iter().cloned());
         self
     }
 
@@ -209,46 +189,8 @@ impl ExecutorBuilder {
         self
     }
 
-    /// Allows these modes and no others. Default: [`Mode::DEFAULT`].
-    #[must_use]
-    pub fn modes(mut self, modes: &[Mode]) -> Self {
-        self.modes = Allowed::only(modes);
-        self
-    }
-
-    /// Admits code with one of these ids and no other; further calls add ids. Default: all code. The functions of
-    /// [`ExecutorBuilder::local`] do not come in, and need not be listed. The same code from a source must be.
-    #[must_use]
-    pub fn allow_code(mut self, ids: impl IntoIterator<Item = CodeId>) -> Self {
-        self.policy.allow(ids);
-        self
-    }
-
-    /// Admits the code of these families and no other, besides that of [`ExecutorBuilder::allow_code`]: the images of a
-    /// library for all of its platforms. The executor requests the list of a library's images from a source. The family
-    /// id is the hash of that list.
-    #[must_use]
-    pub fn allow_family(mut self, ids: impl IntoIterator<Item = FamilyId>) -> Self {
-        self.policy.allow_families(ids);
-        self
-    }
-
-    /// Largest image that may come in, in bytes. Default: the capacity for placed code is the only limit.
-    #[must_use]
-    pub fn max_image(mut self, bytes: usize) -> Self {
-        self.policy.limits.image = bytes;
-        self
-    }
-
-    /// Largest payload that is run, in bytes. Default: the frame's length is the only limit.
-    #[must_use]
-    pub fn max_payload(mut self, bytes: usize) -> Self {
-        self.policy.limits.payload = bytes;
-        self
-    }
-
     /// Adds the function of `library` to this process, for calls in which only its name travels
-    /// ([`Mode::Local`]).
+    /// ([`Mode::Local`](crate::Mode::Local)).
     #[must_use]
     pub fn local(mut self, library: &Library) -> Self {
         self.local.push(library.clone());
@@ -264,7 +206,7 @@ impl ExecutorBuilder {
         if let Some(refused) = self.refused {
             return Err(refused.into());
         }
-        self.policy.check(self.modes)?;
+        self.policy.check(self.options.modes)?;
         let mut resolver = Resolver::new(self.exports);
         for path in &self.libraries {
             // SAFETY: the caller of `ExecutorBuilder::export_library` guarantees it.
@@ -274,11 +216,11 @@ impl ExecutorBuilder {
             // SAFETY: the caller of `ExecutorBuilder::wanted_library` guarantees it.
             unsafe { resolver.allow_wanted(soname) }?;
         }
-        if self.process_symbols {
+        if self.options.process_symbols {
             resolver.allow_process_symbols();
         }
-        let perf_map = if self.perf_map { Some(PerfMap::open()?) } else { None };
-        if self.crash_report {
+        let perf_map = if self.options.perf_map { Some(PerfMap::open()?) } else { None };
+        if self.options.crash_report {
             crash::install()?;
             for (function, instead) in crash::substitutes() {
                 // SAFETY: both end the process with the status that they get, and `instead` stays as long as
@@ -288,12 +230,14 @@ impl ExecutorBuilder {
         }
         let mut epoch = [0; 8];
         crate::random(&mut epoch)?;
-        let debug = self.debug.unwrap_or_else(|| debug_variable(std::env::var_os(DEBUG_VARIABLE)));
-        let debug = if debug { Some(symbols(&self.debug_symbols, &self.local)?) } else { None };
-        let arena = if debug.is_some() { Arena::for_debuggers(self.arena) } else { Arena::new(self.arena) }?;
+        let debug = self.options.debug.unwrap_or_else(|| debug_variable(std::env::var_os(DEBUG_VARIABLE)));
+        let debug = if debug { Some(symbols(&self.options.debug_symbols, &self.local)?) } else { None };
+        let arena_size = self.options.arena_size;
+        let arena = if debug.is_some() { Arena::for_debuggers(arena_size) } else { Arena::new(arena_size) }?;
         let cpu = self.cpu.unwrap_or_else(detected);
         let both_spans = 2 * arena.capacity();
-        let capacity = self.store.unwrap_or(Capacity { bytes: both_spans, images: DEFAULT_IMAGES });
+        let (bytes, images) = self.options.store;
+        let capacity = Capacity { bytes: bytes.unwrap_or(both_spans), images };
         let mut executor = Executor {
             clock: Clock::new(),
             stats: Stats::default(),
@@ -303,9 +247,9 @@ impl ExecutorBuilder {
             context: Context::new(),
             reply_limit: self.reply_limit,
             perf_map,
-            crash_report: self.crash_report,
+            crash_report: self.options.crash_report,
             debug,
-            modes: self.modes,
+            modes: self.options.modes,
             policy: self.policy,
             in_place: Box::new(Usage::new()),
             object_requests: Box::new(Usage::new()),
@@ -322,9 +266,9 @@ impl ExecutorBuilder {
     }
 }
 
-/// Returns whether a value of `FARJUMP_DEBUG` requests debug mode: any but the empty one and 0.
+/// Returns whether a value of `FARJUMP_DEBUG` requests debug mode: any but the empty one, 0, `no`, `false` and `off`.
 fn debug_variable(value: Option<std::ffi::OsString>) -> bool {
-    value.is_some_and(|value| !value.is_empty() && value != "0")
+    value.is_some_and(|value| !["", "0", "no", "false", "off"].iter().any(|no| value == *no))
 }
 
 /// The symbols in these libraries, by code id. Functions of `local` libraries without symbols are known by

@@ -92,7 +92,7 @@ pub(crate) enum Ended {
 
 impl Context {
     pub(crate) fn new() -> Self {
-        fork::watch();
+        fork::watch(end_process_with_call);
         Context {
             exit_point: 0,
             main: 0,
@@ -300,7 +300,7 @@ pub(crate) fn running() -> Option<u64> {
 }
 
 /// Makes the call that runs on this thread end the process when it returns or panics. This is for a forked child.
-pub(super) fn end_process_with_call() {
+extern "C" fn end_process_with_call() {
     let context = CURRENT.get();
     if context.is_null() {
         return;

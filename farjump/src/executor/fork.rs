@@ -7,30 +7,25 @@
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::context;
-
 /// Most characters of a panic's message that are shown.
 const MESSAGE: usize = 512;
 
 /// The process that made the last fork, in itself and in its child.
 static PARENT: AtomicU32 = AtomicU32::new(0);
 
-/// From now on, makes the calls that run at a fork end the child when they return or panic.
-pub(super) fn watch() {
+/// From now on, runs `in_child` in each child, on the thread that forked. It makes the call that runs there end the
+/// child when it returns or panics.
+pub(super) fn watch(in_child: extern "C" fn()) {
     static WATCH: Once = Once::new();
     // SAFETY: the functions stay as long as this library, which takes them off when it is unloaded; they only
     // write memory that is theirs or the forking thread's.
     WATCH.call_once(|| unsafe {
-        libc::pthread_atfork(Some(before), None, Some(after_in_child));
+        libc::pthread_atfork(Some(before), None, Some(in_child));
     });
 }
 
 extern "C" fn before() {
     PARENT.store(std::process::id(), Ordering::Relaxed);
-}
-
-extern "C" fn after_in_child() {
-    context::end_process_with_call();
 }
 
 /// Ends the child, whose call has ended: `panicked` is the message of its panic.

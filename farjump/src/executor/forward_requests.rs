@@ -8,7 +8,7 @@ use farjump_core::image::CodeId;
 use farjump_loader::code_id;
 
 use super::lent_bytes::LentBytes;
-use crate::ForwardLimits;
+use crate::forward_limits::ForwardLimits;
 
 /// The reason why `farjump_forward` or `farjump_again` rejects a message. The numbers are those of
 /// `farjump_ifunc.h`.

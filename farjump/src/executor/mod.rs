@@ -46,8 +46,6 @@ use crate::stats::{Stats, StoreStats};
 
 pub(crate) use crate::executor::code::bind::Supplied;
 #[cfg(feature = "bitcode")]
-pub use crate::executor::code::bitcode::BitcodeUse;
-#[cfg(feature = "bitcode")]
 pub(crate) use crate::executor::code::bitcode::{Finished, Settled};
 pub use crate::executor::code::own::OwnCode;
 pub(crate) use crate::executor::code::own::{Chosen, refused};

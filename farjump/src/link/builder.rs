@@ -1,184 +1,98 @@
 //! A source's choices before it connects.
 
-use std::time::Duration;
-
 use farjump_control::{Key, PeerAddress, TcpOptions};
 use farjump_core::transport::Transport;
-use farjump_core::wait::WaitPolicy;
 use farjump_transports::BackendOptions;
 
-use super::Link;
 #[cfg(feature = "build")]
 use super::exact::PeerCompiler;
 use super::inner::{Inner, Settings};
+use super::{CodeMissingHandler, Link, PeerGoneHandler, RefusalHandler};
+use crate::config::{Config, LinkConfig, Origin};
+#[cfg(feature = "verbs")]
+use crate::config::{ConfigError, ConfigFault};
 use crate::transports::transports_for;
-use crate::{Error, Mode, Refusal};
+use crate::{Error, Refusal};
 
-/// Default length of the reply ring, in bytes.
-const DEFAULT_REPLY_RING: usize = 1 << 20;
+/// The caller's functions for events of a link.
+#[derive(Default)]
+struct Handlers {
+    refused: Option<RefusalHandler>,
+    peer_gone: Option<PeerGoneHandler>,
+    code_missing: Option<CodeMissingHandler>,
+}
 
-/// A connection to be made. Every choice has a default that suits a program on the same machine as its
+/// A connection to be made: a configuration, and what is no plain value. The methods that are named after options set
+/// those of the configuration ([`LinkConfig`]). Every option has a default that suits a program on the same machine as its
 /// target.
 #[must_use]
 pub struct LinkBuilder {
-    settings: Settings,
-    transport: Option<String>,
+    pub(crate) config: LinkConfig,
+    address: String,
+    key: Option<Key>,
+    transports: Vec<Box<dyn Transport>>,
+    handlers: Handlers,
+    #[cfg(feature = "build")]
+    compiler: Option<Box<PeerCompiler>>,
 }
 
 impl std::fmt::Debug for LinkBuilder {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("LinkBuilder").field("address", &self.settings.address).finish_non_exhaustive()
+        out.debug_struct("LinkBuilder").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
 impl LinkBuilder {
     pub(super) fn new(address: &str) -> Self {
         LinkBuilder {
-            settings: Settings {
-                address: address.to_owned(),
-                mode: Mode::Cached,
-                send_timeout: Duration::from_secs(10),
-                wait: crate::wait::wait_for_outcome(),
-                task_wait: crate::wait::default_wait(),
-                control_interval: crate::wait::nanoseconds_of(Duration::from_millis(1)),
-                on_refused: None,
-                on_peer_gone: None,
-                on_code_missing: None,
-                transports: Vec::new(),
-                backends: BackendOptions::new(),
-                any_transport: false,
-                passed_over: Vec::new(),
-                connect_timeout: Duration::from_secs(5),
-                reply_ring: DEFAULT_REPLY_RING,
-                prefault: false,
-                program: None,
-                tcp: TcpOptions::default(),
-                #[cfg(feature = "build")]
-                compiler: None,
-            },
-            transport: None,
+            config: LinkConfig::default(),
+            address: address.to_owned(),
+            key: None,
+            transports: Vec::new(),
+            handlers: Handlers::default(),
+            #[cfg(feature = "build")]
+            compiler: None,
         }
     }
 
-    /// Uses this transport and no other, by the name that `farjump transports` shows; `ucx` stands for the
-    /// better UCX transport that connects both processes. Default: `shm` where the target has it, else any
-    /// that both have.
-    pub fn transport(mut self, name: &str) -> Self {
-        self.transport = Some(name.to_owned());
-        self
-    }
-
-    /// Sets whether `ucx-am` may use UCX's TCP. **A process that reaches a UCX port may then write any address of this
-    /// process without any check, and the target may as long as the link lasts** (`docs/security.md`): `tcp` reaches
-    /// other machines without that. Default: no. The target has to allow it too
-    /// ([`TargetBuilder::ucx_tcp`](crate::TargetBuilder::ucx_tcp)).
-    pub fn ucx_tcp(mut self, allowed: bool) -> Self {
-        self.settings.backends = self.settings.backends.with_ucx_tcp(allowed);
+    /// Takes these options, in place of all that were set before.
+    pub fn config(mut self, config: LinkConfig) -> Self {
+        self.config = config;
         self
     }
 
     /// Adds a transport of the caller's. Added transports come before the built-in ones in the source's
     /// preferences.
     pub fn with_transport(mut self, transport: Box<dyn Transport>) -> Self {
-        self.settings.transports.push(transport);
-        self
-    }
-
-    /// Sets the mode in which the code of calls travels and runs. Default: [`Mode::Cached`]; [`Link::set_mode`] changes
-    /// it.
-    pub fn mode(mut self, mode: Mode) -> Self {
-        self.settings.mode = mode;
-        self
-    }
-
-    /// Limit for connecting as a whole. Default: 5 seconds.
-    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.connect_timeout = timeout;
-        self
-    }
-
-    /// Longest time that an injection waits for credit. Default: 10 seconds.
-    pub fn send_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.send_timeout = timeout;
-        self
-    }
-
-    /// Capacity for replies that the target has written and this source has not yet taken, in bytes, rounded
-    /// up to a power of two. Also the largest reply. At most 2 GiB. Default: 1 MiB.
-    pub fn reply_mailbox_size(mut self, bytes: usize) -> Self {
-        self.settings.reply_ring = bytes;
-        self
-    }
-
-    /// Sets whether the mailbox for replies has all of its memory when the link is made. Default: no; as
-    /// [`TargetBuilder::prefault`](crate::TargetBuilder::prefault).
-    pub fn prefault(mut self, prefault: bool) -> Self {
-        self.settings.prefault = prefault;
-        self
-    }
-
-    /// The spinning of a wait before it sleeps. Default: 4,000 turns that spin, 6,000 that pause (1,000 in tasks), some 150 us
-    /// together, and 16 that yield the processor. On a machine with one processor it yields after 20 turns. Where this
-    /// machine's timer sends no events, turns that wait for one ([`WaitPolicy::events_only`]) pause instead.
-    pub fn wait_policy(mut self, policy: WaitPolicy) -> Self {
-        self.settings.wait = crate::wait::followed_here(policy);
-        self.settings.task_wait = self.settings.wait;
-        self
-    }
-
-    /// Shortest interval at which a link that polls or spins checks with the system whether the target exists.
-    /// Default: 1 millisecond. The target reports everything else in memory that the link reads anyway.
-    pub fn control_interval(mut self, interval: Duration) -> Self {
-        self.settings.control_interval = crate::wait::nanoseconds_of(interval);
+        self.transports.push(transport);
         self
     }
 
     /// Sets the key that this process shares with a target at `tcp:HOST:PORT`. It encrypts the control connection; of
     /// the transports, only `tcp` encrypts frames (`docs/security.md`). Without a key, a link connects only to a target
     /// of the same user on this machine's loopback. No effect on Unix sockets.
+    /// [`LinkConfig::key_file`] goes before it.
     pub fn key(mut self, key: Key) -> Self {
-        self.settings.tcp.key = Some(key);
-        self
-    }
-
-    /// Sets whether frames may travel in the clear although both processes have a key, on a network that you trust.
-    /// They do over transport `tcp`, if the target allows it too
-    /// ([`TargetBuilder::clear`](crate::TargetBuilder::clear)). The control connection is encrypted in any case.
-    /// Default: no.
-    pub fn clear(mut self, clear: bool) -> Self {
-        self.settings.tcp.clear = clear;
-        self
-    }
-
-    /// Longest silence of the target's machine over TCP before the target counts as gone. Default: 10 seconds; from 1
-    /// second to 32,767. A target that is only slow is not gone: each wait has its own limit.
-    pub fn peer_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.tcp.peer_timeout = timeout;
-        self
-    }
-
-    /// The name shown to users of the target. Default: the program's own.
-    pub fn program(mut self, name: &str) -> Self {
-        self.settings.program = Some(name.to_owned());
+        self.key = Some(key);
         self
     }
 
     /// Runs `handler` for each frame sent with [`Link::send`] that the target refuses. It must not use the
     /// link.
     pub fn on_refused(mut self, handler: impl FnMut(&Refusal) + Send + 'static) -> Self {
-        self.settings.on_refused = Some(Box::new(handler));
+        self.handlers.refused = Some(Box::new(handler));
         self
     }
 
     /// Runs `handler` once when the target is gone, with the reason. It must not use the link.
     pub fn on_peer_gone(mut self, handler: impl FnMut(&str) + Send + 'static) -> Self {
-        self.settings.on_peer_gone = Some(Box::new(handler));
+        self.handlers.peer_gone = Some(Box::new(handler));
         self
     }
 
     /// Runs `handler` with an ifunc's name when the target requests its code again. It must not use the link.
     pub fn on_code_missing(mut self, handler: impl FnMut(&str) + Send + 'static) -> Self {
-        self.settings.on_code_missing = Some(Box::new(handler));
+        self.handlers.code_missing = Some(Box::new(handler));
         self
     }
 
@@ -197,23 +111,64 @@ impl LinkBuilder {
     /// name.** Otherwise a library that is only opened runs no code here.
     #[cfg(feature = "build")]
     pub fn compile_for_peer(mut self, compiler: PeerCompiler) -> Self {
-        self.settings.compiler = Some(Box::new(compiler));
+        self.compiler = Some(Box::new(compiler));
+        self.config.compile_for_peer = true;
         self
     }
 
     /// Connects.
     ///
     /// # Errors
-    /// When the address is malformed, no process listens there, the target rejects the link, or the two have
-    /// no transport in common.
-    pub fn connect(mut self) -> Result<Link, Error> {
-        let address: PeerAddress = self.settings.address.parse()?;
-        let own = std::mem::take(&mut self.settings.transports);
-        let (only, backends) = (self.transport.as_deref(), self.settings.backends);
-        let chosen = transports_for(&address, only, own, backends)?;
-        self.settings.transports = chosen.transports;
-        self.settings.passed_over = chosen.passed_over;
-        self.settings.any_transport = self.transport.is_none();
-        Ok(Link::new(Inner::connect(self.settings)?))
+    /// When an option is out of range, the address is malformed, the key file cannot be read, no process listens there, the
+    /// target rejects the link, or the two have no transport in common.
+    pub fn connect(self) -> Result<Link, Error> {
+        let config = self.config;
+        config.check(|_| Origin::Program)?;
+        let address: PeerAddress = self.address.parse()?;
+        #[cfg(feature = "verbs")]
+        if let Some(device) = &config.device {
+            farjump_transports::verbs::choose_device(device).map_err(|why| {
+                let (origin, name) = (Origin::Program, "device".to_owned());
+                Error::from(ConfigError { origin, name, fault: ConfigFault::Malformed(why) })
+            })?;
+        }
+        let key = match (&config.key_file, &address) {
+            (Some(file), PeerAddress::Tcp { .. }) => Some(Key::read(file)?),
+            _ => self.key,
+        };
+        let mut tcp = TcpOptions::default().with_key(key);
+        (tcp.peer_timeout, tcp.clear) = (config.peer_timeout, config.clear);
+        let backends = BackendOptions::new().with_ucx_tcp(config.ucx_tcp);
+        let chosen = transports_for(&address, config.transport.as_deref(), self.transports, backends)?;
+        #[cfg(feature = "build")]
+        let compiler = config.compile_for_peer.then(|| {
+            let named =
+                || config.cc.as_deref().map_or_else(PeerCompiler::new, |cc| PeerCompiler::new().cc(cc));
+            self.compiler.unwrap_or_else(|| Box::new(named()))
+        });
+        let wait = config.wait_policy.map(crate::wait::followed_here);
+        let settings = Settings {
+            address: self.address,
+            mode: config.mode,
+            send_timeout: config.send_timeout,
+            wait: wait.unwrap_or_else(crate::wait::wait_for_outcome),
+            task_wait: wait.unwrap_or_else(crate::wait::default_wait),
+            control_interval: crate::wait::nanoseconds_of(config.control_interval),
+            on_refused: self.handlers.refused,
+            on_peer_gone: self.handlers.peer_gone,
+            on_code_missing: self.handlers.code_missing,
+            transports: chosen.transports,
+            backends,
+            any_transport: config.transport.is_none(),
+            passed_over: chosen.passed_over,
+            connect_timeout: config.connect_timeout,
+            reply_ring: config.reply_mailbox_size,
+            prefault: config.prefault,
+            program: config.program.clone(),
+            tcp,
+            #[cfg(feature = "build")]
+            compiler,
+        };
+        Ok(Link::new(Inner::connect(settings, config)?))
     }
 }

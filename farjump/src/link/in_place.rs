@@ -15,7 +15,7 @@ use crate::{Error, InPlaceFault, InjectError};
 pub(super) fn check(library: &Library, target: &Cpu, channel: &Channel) -> Result<(), Error> {
     let refused =
         |fault| Err(Error::Inject(InjectError::NotInPlace { ifunc: library.name().to_owned(), fault }));
-    if !channel.has_mailbox() {
+    if !channel.runs_in_place() {
         return refused(InPlaceFault::NoMailbox);
     }
     let image = library.image_for_cpu(target)?;

@@ -25,8 +25,13 @@ use farjump_control::{PassedOver, PeerIdentity, Rights};
 use farjump_core::transport::{ArrivalRules, PathInfo};
 use farjump_loader::Library;
 
+use crate::config::LinkConfig;
+pub use crate::link::wait::driver::DrivenByThread;
 use crate::link::wait::epoll::Watch;
-pub use crate::link::wait::shared::{SharedLink, SharedPending};
+pub use crate::link::wait::patience::Patience;
+pub use crate::link::wait::shared::{HeldLink, SharedLink, Sleeper};
+pub use crate::link::wait::shared_calls::SharedPending;
+pub use crate::link::wait::threads::Ended;
 pub use batch::Batch;
 pub use builder::LinkBuilder;
 #[cfg(feature = "build")]
@@ -242,6 +247,25 @@ impl Link {
         self.inner.borrow_mut().is_owned(number).then_some(Pending { link: self, token: number })
     }
 
+    /// Polls once for the outcome of the call with this number ([`Pending::into_raw`]), without waiting: `None` if the
+    /// outcome has not come.
+    ///
+    /// # Errors
+    /// As [`Pending::poll`], and [`crate::WaitError::Taken`] if the outcome was taken or the call cancelled.
+    pub fn poll_raw(&self, number: u32) -> Result<Option<Reply>, Error> {
+        let mut inner = self.inner.borrow_mut();
+        if !inner.is_owned(number) {
+            let peer = inner.address().to_owned();
+            return Err(crate::WaitError::Taken { peer }.into());
+        }
+        Ok(inner.poll_call(number)?.map(Reply))
+    }
+
+    /// A number that changes when an outcome may have come.
+    fn news(&self) -> u64 {
+        self.inner.borrow().news()
+    }
+
     /// Returns whether a call on this link is under way, so that another one, from a handler or a payload routine,
     /// would panic.
     #[inline]
@@ -380,6 +404,12 @@ impl Link {
     /// is `true` for every target on this machine.
     pub fn may_share_processor(&self) -> bool {
         self.inner.borrow_mut().may_share_processor()
+    }
+
+    /// The options that it was made with. The mode is that of later calls ([`Link::set_mode`]).
+    pub fn config(&self) -> LinkConfig {
+        let inner = self.inner.borrow();
+        LinkConfig { mode: inner.settings.mode, ..(*inner.config).clone() }
     }
 
     /// Name of the transport in use.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use farjump_control::{ArrivalOptions, Limits, Rights, TcpOptions};
+use farjump_control::{ArrivalOptions, Limits, MAX_NAME, Rights, plain};
 use farjump_core::cpu::Cpu;
 use farjump_core::frame::LINE;
 use farjump_core::image::Level;
@@ -13,14 +13,10 @@ use farjump_core::wait::WaitPolicy;
 use farjump_os::cpu::detected;
 
 use super::session::LargeFrames;
+use crate::config::TargetConfig;
 use crate::open_channel::AT_ONCE;
 use crate::policy::at_least;
 use crate::{Error, Limited, ServeError};
-
-/// Default mailbox: bytes of frames that one source may have written and this target not yet run.
-const DEFAULT_MAILBOX: usize = 4 << 20;
-/// Default capacity for placed code in bytes.
-const DEFAULT_ARENA_SIZE: usize = 16 << 20;
 
 /// The numbers of a target.
 #[derive(Clone, Debug)]
@@ -49,36 +45,34 @@ pub(super) struct Settings {
     pub(super) cpu: Arc<Cpu>,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
+impl Settings {
+    /// The numbers of a configuration.
+    pub(super) fn of(config: &TargetConfig) -> Settings {
+        let program = config.program.clone().unwrap_or_else(crate::program_name);
+        let program = plain(&program, MAX_NAME);
         Settings {
-            mailbox: DEFAULT_MAILBOX,
-            prefault: false,
-            exposes_callers: false,
-            wait: crate::wait::default_wait(),
-            stall_timeout: Duration::from_secs(1),
-            handshake_timeout: Duration::from_secs(2),
-            control_interval: Duration::from_millis(1),
-            limits: Limits::default(),
-            arena_size: DEFAULT_ARENA_SIZE,
-            rights: Rights::default(),
-            allow_export: false,
-            program: crate::program_name().into(),
-            ucx_tcp: false,
-            peer_timeout: TcpOptions::default().peer_timeout,
+            mailbox: config.mailbox_size,
+            prefault: config.prefault,
+            exposes_callers: config.expose_callers,
+            wait: config.wait_policy.map_or_else(crate::wait::default_wait, crate::wait::followed_here),
+            stall_timeout: config.stall_timeout,
+            handshake_timeout: config.handshake_timeout,
+            control_interval: config.control_interval,
+            limits: config.limits(),
+            arena_size: config.arena_size,
+            rights: config.rights,
+            allow_export: config.allow_export,
+            ucx_tcp: config.ucx_tcp,
+            peer_timeout: config.peer_timeout,
             cpu: detected(),
+            program: program.into(),
         }
     }
-}
 
-impl Settings {
     /// # Errors
-    /// [`crate::ServeError::Limit`] and [`crate::ServeError::NoSources`] for limits with which the target
+    /// [`crate::ServeError::Limit`] for limits with which the target
     /// would serve no source.
     pub(super) fn check(&self) -> Result<(), Error> {
-        if self.limits.sources == 0 {
-            return Err(Error::Serve(ServeError::NoSources));
-        }
         at_least(Limited::Frame, self.limits.frame, LINE)?;
         at_least(Limited::SourceMemory, self.limits.source_memory, region_len(self.mailbox))
     }
@@ -150,7 +144,7 @@ mod tests {
     fn a_level_is_claimed_exactly_and_none_above_that_of_the_cpu() {
         let level = |number| Level::new(Machine::X86_64, number).unwrap();
         let cpu = Cpu::new(Machine::X86_64, level(3), "znver2", ["avx2", "sha"]).unwrap();
-        let mut settings = Settings { cpu: Arc::new(cpu.clone()), ..Settings::default() };
+        let mut settings = Settings { cpu: Arc::new(cpu.clone()), ..Settings::of(&TargetConfig::default()) };
         let error = settings.limit_level(level(4)).unwrap_err();
         let refused =
             matches!(&error, Error::Serve(ServeError::CpuLevel { level, .. }) if level.number() == 4);
@@ -168,19 +162,19 @@ mod tests {
 
     #[test]
     fn the_longest_delivered_frame_fits_twice_into_memory_besides_the_mailbox() {
-        let mut settings = Settings::default();
+        let mut settings = Settings::of(&TargetConfig::default());
         assert!(settings.longest_delivered() > settings.limits.large_payload);
-        for memory in [region_len(DEFAULT_MAILBOX), 5 << 20, 16 << 20, 100 << 20, 1 << 30] {
+        for memory in [region_len(4 << 20), 5 << 20, 16 << 20, 100 << 20, 1 << 30] {
             settings.limits.source_memory = memory;
             settings.check().unwrap();
             let longest = settings.longest_delivered();
-            assert!(longest >= DEFAULT_MAILBOX, "what the mailbox would hold is taken in any case");
+            assert!(longest >= (4 << 20), "what the mailbox would hold is taken in any case");
             let taken = settings.memory_of_frames(longest);
             assert!(taken <= memory, "{taken} of {memory}");
-            assert!(longest == DEFAULT_MAILBOX || memory - taken >= longest, "{taken} of {memory}");
+            assert!(longest == (4 << 20) || memory - taken >= longest, "{taken} of {memory}");
         }
         settings.limits.frame = 1000;
         assert_eq!(settings.longest_delivered(), 1000);
-        assert_eq!(settings.memory_of_frames(1000), region_len(DEFAULT_MAILBOX));
+        assert_eq!(settings.memory_of_frames(1000), region_len(4 << 20));
     }
 }

@@ -75,7 +75,7 @@ fn a_target_is_shown_by_the_name_that_its_program_gives_it() {
         stats.program
     };
     assert_eq!(shown(place.target().program("a key-value server")), "a key-value server");
-    assert_eq!(shown(place.target().program(&"long ".repeat(100_000))), "long ".repeat(13)[..64]);
+    assert_eq!(shown(place.target().program("long ".repeat(100_000))), "long ".repeat(13)[..64]);
     let own = std::env::current_exe().unwrap();
     assert_eq!(shown(place.target()), own.file_name().unwrap().to_str().unwrap()[..]);
 }
@@ -233,7 +233,8 @@ fn ten_thousand_images_are_listed_whole_and_unread_responses_delay_no_call() {
     let place = Place::new();
     let target = place
         .target()
-        .store_capacity(usize::MAX, IMAGES as usize)
+        .store_bytes(usize::MAX)
+        .store_images(IMAGES as usize)
         .handshake_timeout(FOREVER)
         .build()
         .unwrap()

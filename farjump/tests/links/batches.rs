@@ -154,7 +154,7 @@ fn a_frame_of_messages_runs_whole_and_only_after_it_is_sent() {
 #[test]
 fn batched_messages_and_other_calls_on_a_link_run_in_sending_order() {
     let (place, sequence, other) = (Place::new(), library("sequence"), library("echo"));
-    let mut pair = Pair::of(place.target().modes(&Mode::ALL).mailbox_size(1 << 16), place.link());
+    let mut pair = Pair::of(place.target().modes(Mode::ALL).mailbox_size(1 << 16), place.link());
     warm(&mut pair, &sequence);
     warm(&mut pair, &other);
     let mut next = 0;

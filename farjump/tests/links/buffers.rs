@@ -3,8 +3,9 @@
 use farjump::buffer::{AlignedBuffer, FrameRunner, FrameWriter, RunOutcome};
 use farjump::core::frame::{Plan, Trailer};
 use farjump::core::signal::LinkKey;
-use farjump::{Data, Error, Executor, InjectError, Library, Platform, RefusalCause};
-use farjump_fixtures::raw_source::{call_id, frame_bytes};
+use farjump::{Data, Error, Executor, InjectError, Library, Platform, RefusalCause, TargetConfig};
+use farjump_fixtures::raw_mailbox::frame_at;
+use farjump_fixtures::raw_source::call_id;
 use proptest::prelude::*;
 
 use crate::support::{FOREIGN, library, to_words, words};
@@ -28,7 +29,12 @@ impl Fixture {
 
     /// Makes a fixture with little capacity for code, so that a test can have many of them.
     fn new_small() -> Fixture {
-        Fixture::with(Executor::builder().arena_size(1 << 16).build().unwrap())
+        Fixture::with(
+            Executor::builder()
+                .configured(&TargetConfig { arena_size: 1 << 16, ..TargetConfig::default() })
+                .build()
+                .unwrap(),
+        )
     }
 
     fn with(executor: Executor) -> Fixture {
@@ -72,7 +78,12 @@ fn samples_run_from_a_buffer_with_right_results() {
     let file = folder.path().join("data");
     std::fs::write(&file, text).unwrap();
     let mut data = Data::open(&file).unwrap();
-    let executor = || Executor::builder().process_symbols(true).build().unwrap();
+    let executor = || {
+        Executor::builder()
+            .configured(&TargetConfig { process_symbols: true, ..TargetConfig::default() })
+            .build()
+            .unwrap()
+    };
 
     let mut fixture = Fixture::with(executor());
     // SAFETY: the three samples take a `struct farjump_data *`, which `data` is, until the end of this test.
@@ -249,8 +260,7 @@ fn frames_behind_one_that_lacks_its_code_are_written_again_with_it() {
     let image = &tally.images()[0];
     // A writer that knows only the code's id, as after an earlier link.
     let plan = Plan { token: 0, ..call_id("tally", image.id(), fixture.executor.epoch()) };
-    let layout = plan.layout(0, 0, Trailer::Never);
-    let mut frame = frame_bytes(&plan, &layout, b"");
+    let mut frame = frame_at(0, &plan, b"", Trailer::Never).unwrap();
     frame[..8].copy_from_slice(&KEY.header(0).to_le_bytes());
     fixture.moved[..frame.len()].copy_from_slice(&frame);
     for _ in 0..2 {

@@ -112,7 +112,7 @@ type Open = fn(&mut Distinct, u64) -> Library;
 fn a_rebuilt_library_runs_its_new_code_beside_the_old_one() {
     let place = Place::new();
     let mut distinct = Distinct::new(&place);
-    let mut pair = Pair::of(place.target().modes(&Mode::ALL), place.link());
+    let mut pair = Pair::of(place.target().modes(Mode::ALL), place.link());
     let ways: [Open; 2] = [Distinct::open, Distinct::load];
     let mut number = 0;
     for mode in [Mode::Cached, Mode::Always, Mode::InPlace] {
@@ -140,7 +140,7 @@ fn a_target_runs_the_new_code_of_its_own_rebuilt_library() {
     let place = Place::new();
     let mut distinct = Distinct::new(&place);
     let first = distinct.open(1);
-    let target = place.target().modes(&Mode::ALL).local(&first);
+    let target = place.target().modes(Mode::ALL).local(&first);
     let mut pair = Pair::of(target, place.link().mode(Mode::Local));
     assert_eq!(*pair.call(&first, b"").unwrap(), *Distinct::mark(1));
     for number in 2..50 {

@@ -2,7 +2,7 @@
 //! their library.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use farjump::build::{Options, build};
@@ -11,6 +11,7 @@ use farjump::{
     CodeId, CompiledImage, Cpu, KeptCause, Level, Library, Link, LinkBuilder, Machine, PeerCompiler,
     RefusalCause,
 };
+use farjump_fixtures::IFUNCS;
 use farjump_fixtures::process::{quoted, runs};
 use farjump_fixtures::raw_source::{RawSource, call as raw_call, call_code};
 use farjump_fixtures::raw_target::RawTarget;
@@ -152,7 +153,7 @@ fn calls_run_the_carried_image_until_the_compiled_one_is_ready() {
 #[test]
 fn code_with_writable_variables_is_not_exchanged() {
     let place = Place::new();
-    let tally = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ifuncs/tally.c")).unwrap();
+    let tally = fs::read_to_string(Path::new(IFUNCS).join("tally.c")).unwrap();
     let library = carrying(&place, "tally", &tally);
     let _target = start_target(&place.address());
     let link = link_by(place.link(), PeerCompiler::new());

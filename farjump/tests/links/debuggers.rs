@@ -9,7 +9,7 @@ use std::process::Command;
 use farjump::build::{Options, build};
 use farjump::{Library, Target};
 use farjump_core::image::ImageView;
-use farjump_fixtures::helper_process::RUNNER;
+use farjump_fixtures::helper_process::{RUNNER, is_alone};
 use farjump_fixtures::process::Process;
 
 use crate::helper::{HelperProcess, role, serve_until_ended, test_in_role, this_test};
@@ -147,10 +147,7 @@ fn perf_map(path: &Path) -> Vec<(u64, u64, String)> {
 #[test]
 fn perfs_map_has_the_address_length_and_name_of_each_image() {
     // A map belongs to a process, so this target has a process of its own.
-    if role().is_empty() {
-        let place = Place::new();
-        let output = test_in_role(this_test!(), &["alone"]).env("TMPDIR", place.path("")).output().unwrap();
-        assert_eq!(output.status.code(), Some(7), "{}", String::from_utf8_lossy(&output.stderr));
+    if !is_alone(this_test!()) {
         return;
     }
     let map = Path::new("/tmp").join(format!("perf-{}.map", std::process::id()));
@@ -171,5 +168,4 @@ fn perfs_map_has_the_address_length_and_name_of_each_image() {
     assert_eq!((address + entry, *len, &**name), (found[0], length(&whereabouts), "ifunc:whereabouts"));
     assert_eq!((*other_len, &**other_name), (length(&echo), "ifunc:echo"));
     assert!(!(*address..address + len).contains(other));
-    std::process::exit(7);
 }

@@ -18,7 +18,7 @@ fn names(pair: &Pair<'_>) -> Vec<String> {
 
 /// A target whose store has capacity for one image.
 fn one_image<'a>(place: &Place) -> TargetBuilder<'a> {
-    place.target().store_capacity(usize::MAX, 1)
+    place.target().store_bytes(usize::MAX).store_images(1)
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn code_that_waiting_frames_name_can_be_evicted_and_is_requested_again() {
 #[test]
 fn the_function_called_last_stays() {
     let place = Place::new();
-    let mut pair = Pair::of(place.target().store_capacity(usize::MAX, 2), place.link());
+    let mut pair = Pair::of(place.target().store_bytes(usize::MAX).store_images(2), place.link());
     let (tally, echo, twin) = (library("tally"), library("echo"), library("twin_one"));
     pair.call(&tally, b"").unwrap();
     pair.call(&echo, b"").unwrap();
@@ -127,12 +127,12 @@ fn an_image_larger_than_the_store_is_refused_and_evicts_nothing() {
     let place = Place::new();
     let (tally, echo) = (library("tally"), library("echo"));
     let capacity = bytes_of(&echo);
-    let mut pair = Pair::of(place.target().store_capacity(capacity, 10), place.link());
+    let mut pair = Pair::of(place.target().store_bytes(capacity).store_images(10), place.link());
     assert_eq!(*pair.call(&echo, b"here").unwrap(), *b"here");
     let text = refused(pair.call(&tally, b""), "tally", RefusalCause::OutOfMemory);
     let (needed, capacity) = (format!("{} bytes", bytes_of(&tally)), format!("{capacity} bytes"));
     assert!(
-        text.contains(&needed) && text.contains(&capacity) && text.contains("TargetBuilder::store_capacity"),
+        text.contains(&needed) && text.contains(&capacity) && text.contains("TargetBuilder::store_bytes"),
         "{text}"
     );
     assert_eq!(*pair.call(&echo, b"still here").unwrap(), *b"still here");

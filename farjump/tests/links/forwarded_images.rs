@@ -396,10 +396,7 @@ fn a_source_that_names_families_without_end_costs_others_none_of_theirs() {
         let waits = &mut source;
         alongside(move || waits.await_credit(frame), turn);
         // The source skips to the start of the target's mailbox where the frame may not fit before the end.
-        if source.ring() - source.offset() < frame {
-            let skip = source.skip();
-            source.send(&skip);
-        }
+        source.skip_unless_left(frame);
         send(&mut source, &level, number.into(), FamilyId([number; 16]));
     }
     while turned.target(0).stats().forwarded <= 200 {

@@ -370,7 +370,7 @@ fn a_mute_destination_fails_its_call_and_delays_no_other() {
 #[test]
 fn a_destinations_refusal_reaches_the_source_in_its_own_words() {
     let place = Place::new();
-    let turned = Turned::new(&place, [member(&place, 0, 2), member(&place, 1, 2).modes(&[Mode::Local])]);
+    let turned = Turned::new(&place, [member(&place, 0, 2), member(&place, 1, 2).modes([Mode::Local])]);
     let text = lost(turned.call(">next;x"));
     assert!(text.contains("destination `next`: ") && text.contains("it does not allow mode"), "{text}");
     assert_eq!(turned.call("here").unwrap(), "here");

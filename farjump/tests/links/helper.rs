@@ -143,7 +143,7 @@ pub(crate) fn serve_until_ended(mut target: Target<'_>) {
 }
 
 fn play_counting_target(address: &str) {
-    let mut target = Target::listen(address).mailbox_size(1 << 16).modes(&Mode::ALL).build().unwrap();
+    let mut target = Target::listen(address).mailbox_size(1 << 16).modes(Mode::ALL).build().unwrap();
     let stopper = target.stopper();
     let stopped = thread::spawn(move || {
         // An end without a command means that the parent is gone.

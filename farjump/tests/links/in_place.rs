@@ -17,7 +17,7 @@ use crate::support::{
 };
 
 fn in_place(place: &Place) -> Pair<'static> {
-    Pair::of(place.target().modes(&Mode::ALL), place.link().mode(Mode::InPlace))
+    Pair::of(place.target().modes(Mode::ALL), place.link().mode(Mode::InPlace))
 }
 
 /// Address ranges of shared regions mapped by this process, with their protection.
@@ -41,7 +41,7 @@ fn protection(address: u64) -> String {
 #[test]
 fn code_in_place_runs_wherever_its_frame_lies_and_links_no_image() {
     let place = Place::new();
-    let target = place.target().mailbox_size(1 << 16).modes(&[Mode::InPlace]);
+    let target = place.target().mailbox_size(1 << 16).modes([Mode::InPlace]);
     let mut pair = Pair::of(target, place.link().mode(Mode::InPlace));
     let (whereabouts, echo) = (library("whereabouts"), library("echo"));
     let mut places = BTreeSet::new();
@@ -89,7 +89,7 @@ fn no_page_is_writable_and_executable_and_aliases_exist_only_on_request() {
     };
     assert!(mine(&mut pair));
     drop(pair);
-    let allowing_only = place.target().modes(&Mode::ALL).mailbox_size(1 << 17);
+    let allowing_only = place.target().modes(Mode::ALL).mailbox_size(1 << 17);
     let mut cached = Pair::of(allowing_only, place.link());
     let payload = to_words(&cached.call(&library("whereabouts"), b"").unwrap())[1];
     assert_eq!(protection(payload), "rw-s");
@@ -140,8 +140,7 @@ fn a_target_refuses_code_in_place_by_default() {
 fn all_modes_share_a_link_and_a_panic_ends_only_its_call() {
     let place = Place::new();
     let echo = library("echo");
-    let mut pair =
-        Pair::of(place.target().modes(&Mode::ALL).local(&echo).mailbox_size(1 << 14), place.link());
+    let mut pair = Pair::of(place.target().modes(Mode::ALL).local(&echo).mailbox_size(1 << 14), place.link());
     for round in 0..100_u64 {
         for mode in Mode::ALL {
             pair.link.set_mode(mode);
@@ -158,7 +157,7 @@ fn all_modes_share_a_link_and_a_panic_ends_only_its_call() {
 
 /// A hostile source of a target that allows everything. The test's own thread serves each.
 fn hostile(place: &Place) -> (RawSource, farjump::TargetThread) {
-    let target = place.target().modes(&Mode::ALL).mailbox_size(1 << 16).build().unwrap().spawn().unwrap();
+    let target = place.target().modes(Mode::ALL).mailbox_size(1 << 16).build().unwrap().spawn().unwrap();
     (RawSource::connect(&place.address()), target)
 }
 
@@ -312,7 +311,7 @@ fn only_code_in_place_is_refused_where_memory_cannot_execute() {
         };
         Ok(Endpoint::OneSided { local: Box::new(NoExecLocal(local)), remote })
     });
-    let target = place.target().with_transport(no_exec.boxed()).transport("shm").modes(&Mode::ALL);
+    let target = place.target().with_transport(no_exec.boxed()).transport("shm").modes(Mode::ALL);
     let mut pair = Pair::of(target, place.link());
     let echo = library("echo");
     for round in 0..3 {

@@ -49,6 +49,7 @@ mod policy;
 mod principals;
 mod processors;
 mod rights;
+mod shared_waits;
 mod sleep;
 mod spreading;
 mod streams;

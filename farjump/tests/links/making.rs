@@ -92,7 +92,7 @@ fn an_allow_list_and_a_limit_hold_for_what_is_made() {
 #[test]
 fn code_that_is_made_without_end_takes_the_place_of_other_code() {
     let place = Place::new();
-    let maker = member(&place, 0, 2).allow_making(true).store_capacity(1 << 20, 4);
+    let maker = member(&place, 0, 2).allow_making(true).store_bytes(1 << 20).store_images(4);
     let turned = Turned::new(&place, [maker, member(&place, 1, 2)]);
     for factor in 1..40 {
         assert_eq!(words(&call(&turned, &stamp(factor, "@;")).unwrap()), [3 * factor]);

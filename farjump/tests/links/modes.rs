@@ -76,7 +76,7 @@ fn a_forbidden_mode_is_refused_and_allowed_modes_continue() {
     for forbidden in Mode::ALL {
         let allowed: Vec<_> = Mode::ALL.into_iter().filter(|mode| *mode != forbidden).collect();
         let place = Place::new();
-        let mut pair = Pair::of(place.target().local(&echo).modes(&allowed), place.link());
+        let mut pair = Pair::of(place.target().local(&echo).modes(&*allowed), place.link());
         for round in 0..3 {
             for mode in &allowed {
                 pair.link.set_mode(*mode);
@@ -105,7 +105,7 @@ fn a_forbidden_mode_is_refused_and_allowed_modes_continue() {
 #[test]
 fn a_target_that_allows_nothing_refuses_everything_and_serves_on() {
     let place = Place::new();
-    let mut pair = Pair::of(place.target().modes(&[]), place.link());
+    let mut pair = Pair::of(place.target().modes([]), place.link());
     for mode in Mode::ALL {
         pair.link.set_mode(mode);
         refused(pair.call(&library("echo"), b""), "echo", RefusalCause::Policy);
@@ -117,7 +117,7 @@ fn every_mode_runs_code_changed_under_its_name_at_once() {
     let (one, two) = (library("twin_one"), library("twin_two"));
     for mode in Mode::ALL {
         let place = Place::new();
-        let mut pair = Pair::of(place.target().modes(&Mode::ALL), place.link().mode(mode));
+        let mut pair = Pair::of(place.target().modes(Mode::ALL), place.link().mode(mode));
         for _ in 0..3 {
             let replies = [&one, &two].map(|library| {
                 if mode == Mode::Local {

@@ -7,7 +7,7 @@ use farjump::core::frame::{
     CODE_HEADER_LEN, CodePart, Flags, HEADER_LEN, Header, Kind, LINE, MESSAGES_HEAD_LEN, Messages, Passage,
     Plan, PlanCode,
 };
-use farjump::{CodeId, ForwardLimits, RefusalCause};
+use farjump::{CodeId, RefusalCause, TargetConfig};
 use farjump_control::Message;
 use farjump_fixtures::raw_source::{RawSource, call};
 use farjump_fuzz::Mutator;
@@ -81,7 +81,7 @@ impl Oracle {
             return (None, Fate::Cut);
         }
         let code = || [24, 32, 40, 48, 56].map(word);
-        let Ok(parts) = header.check(at % 4096, hostile.ring() - at, hostile.max_frame, code) else {
+        let Ok(parts) = header.check(at % 4096, hostile.left(), hostile.max_frame, code) else {
             return (None, Fate::Cut);
         };
         let fate = match (header.kind, parts.code) {
@@ -143,7 +143,7 @@ impl Oracle {
                     }
                     (Ok(function), _) if header.flags.contains(Flags::TRAVELLED) => {
                         let (argument, passage) = payload.split_last_chunk().unwrap();
-                        match Passage::from_bytes(*passage).hops <= ForwardLimits::default().hops {
+                        match Passage::from_bytes(*passage).hops <= TargetConfig::default().max_hops {
                             true => Fate::Runs(function, argument.to_vec()),
                             false => Fate::Refused(RefusalCause::ForwardFailed),
                         }
@@ -254,7 +254,7 @@ impl Oracle {
     }
 
     fn deliver_honest(&mut self, hostile: &mut RawSource, frame: &[u8]) {
-        hostile.write(hostile.offset() + 8, &frame[8..]);
+        hostile.place(frame);
         assert!(self.deliver(hostile), "an honest frame cut the link");
     }
 
@@ -262,7 +262,7 @@ impl Oracle {
     /// waits until the target has consumed everything.
     fn make_space(&mut self, hostile: &mut RawSource) {
         hostile.await_credit(LONGEST);
-        if hostile.ring() - hostile.offset() < LONGEST {
+        if hostile.left() < LONGEST {
             let skip = hostile.skip();
             self.deliver_honest(hostile, &skip);
             hostile.await_credit(LONGEST);
@@ -347,14 +347,13 @@ fn mutated_frames_have_only_the_effects_that_their_bytes_state() {
             1 => frame.truncate(HEADER_LEN + mutator.below(frame.len() - HEADER_LEN)),
             _ => mutator.mutate_in_place(&mut frame, HEAD),
         }
-        let at = hostile.offset();
-        hostile.write(at + 8, &frame[8..]);
+        hostile.place(&frame);
         if mutator.below(8) == 0 {
             // A signal of another position, or with a wrong bit, does not count: to the target the frame has not come
             // yet.
             let due = hostile.key.header(hostile.position);
             for signal in [hostile.key.header(hostile.position + 64), due ^ 1 << mutator.below(64)] {
-                hostile.signal(at, signal);
+                hostile.signal(hostile.offset(), signal);
             }
         }
         if !oracle.deliver(&mut hostile) {

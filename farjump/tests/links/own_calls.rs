@@ -127,7 +127,7 @@ fn allow_lists_limits_and_modes_hold_as_for_sources() {
     assert!(text.contains("max_image"), "{text}");
     drop(tiny);
 
-    let mut local = place.target().modes(&[Mode::Local]).local(&echo).build().unwrap();
+    let mut local = place.target().modes([Mode::Local]).local(&echo).build().unwrap();
     let text = refused(call(&mut local, &echo, b""), "echo", RefusalCause::Policy);
     assert!(text.contains("local"), "{text}");
 }
@@ -151,7 +151,7 @@ fn a_family_that_may_come_in_lets_its_library_in() {
 fn code_evicted_by_an_own_call_is_requested_again() {
     let place = Place::new();
     let (asked, note_asked) = Seen::new();
-    let one_image = place.target().store_capacity(usize::MAX, 1);
+    let one_image = place.target().store_bytes(usize::MAX).store_images(1);
     let mut pair = Pair::of(one_image.on_code_missing(move |_, _| note_asked(())), place.link());
     let (tally, echo) = (library("tally"), library("echo"));
     for round in 1..=5 {

@@ -78,7 +78,7 @@ fn third() -> (u64, u16) {
 fn a_poll_leaves_the_programs_rounding_whatever_its_calls_leave() {
     let place = Place::new();
     let modes = library("modes");
-    let mut pair = Pair::of(place.target().modes(&[Mode::Cached, Mode::Always]), place.link());
+    let mut pair = Pair::of(place.target().modes([Mode::Cached, Mode::Always]), place.link());
     let before = third();
     for mode in [Mode::Cached, Mode::Always] {
         pair.link.set_mode(mode);

@@ -146,7 +146,7 @@ fn calls_each_kind(pair: &mut Pair<'_>, library: &Library, asked: &mut u64) {
 
 #[test]
 fn the_payload_length_routine_runs_once_in_each_call() {
-    let library = library("asked");
+    let library = library("queries");
     let mut asked = 0;
     for mode in [Mode::Cached, Mode::Always, Mode::Local] {
         let place = Place::new();

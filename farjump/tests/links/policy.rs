@@ -422,15 +422,15 @@ fn limits_that_make_no_sense_fail_the_target_when_it_is_built() {
     let mailbox = 1 << 16;
     let least = region_len(mailbox);
     let wrong = [
-        (place.target().max_payload(0), "0 bytes on the payload"),
-        (place.target().max_image(32), "32 bytes on the image"),
-        (place.target().max_frame(LINE - 1), "63 bytes on the frame"),
-        (place.target().max_sources(0), "0 sources"),
-        (place.target().mailbox_size(mailbox).max_source_memory(least - 1), "memory of a source"),
+        (place.target().max_payload(0), ["`max-payload`: 0", "give 1 or more"]),
+        (place.target().max_image(32), ["32 bytes on the image", "leave"]),
+        (place.target().max_frame(LINE - 1), ["63 bytes on the frame", "leave"]),
+        (place.target().max_sources(0), ["`max-sources`: 0", "give 1 to 4294967295"]),
+        (place.target().mailbox_size(mailbox).max_source_memory(least - 1), ["memory of a source", "leave"]),
     ];
     for (target, words) in wrong {
         let error = target.build().unwrap_err().to_string();
-        assert!(error.contains(words) && error.contains("leave"), "{error}");
+        assert!(words.iter().all(|words| error.contains(words)), "{error}");
     }
     let target = place.target().max_payload(1).max_image(33).max_frame(LINE).max_sources(1);
     drop(target.mailbox_size(mailbox).max_source_memory(least).build().unwrap());

@@ -38,7 +38,7 @@ fn refuses(target: &mut Target<'_>, hostile: &mut RawSource) {
 
 /// A target whose sources may call, with `echo` as its own; an honest source of it, and a hostile one.
 fn callers<'a>(place: &Place) -> (Pair<'a>, RawSource) {
-    let target = with_rights(place, CALLERS).local(&library("echo")).modes(&Mode::ALL);
+    let target = with_rights(place, CALLERS).local(&library("echo")).modes(Mode::ALL);
     let mut pair = Pair::of(target, place.link());
     let hostile = pair.hostile();
     (pair, hostile)

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use farjump::core::mailbox::region_len;
-use farjump::{CallError, Error, ForwardLimits, Link, Target, TargetBuilder, TargetThread};
+use farjump::{CallError, Error, Link, Target, TargetBuilder, TargetThread};
 use rustix::process::Signal;
 
 use crate::forwarding::{Turned, address, member};
@@ -23,12 +23,6 @@ fn tree(depth: u32, children: u64) -> u64 {
     (0..=depth).map(|generation| children.pow(generation)).sum()
 }
 
-fn limits(change: impl FnOnce(&mut ForwardLimits)) -> ForwardLimits {
-    let mut limits = ForwardLimits::default();
-    change(&mut limits);
-    limits
-}
-
 fn counter() -> &'static AtomicU64 {
     Box::leak(Box::default())
 }
@@ -40,10 +34,14 @@ fn counting<'a>(builder: TargetBuilder<'a>, counter: &'static AtomicU64) -> Targ
 }
 
 /// Targets that know each other and a `lost` one, each on a thread of its own.
-fn crowd(place: &Place, count: usize, limits: ForwardLimits) -> (Vec<TargetThread>, Vec<&'static AtomicU64>) {
+fn crowd(
+    place: &Place,
+    count: usize,
+    limited: impl Fn(TargetBuilder<'static>) -> TargetBuilder<'static>,
+) -> (Vec<TargetThread>, Vec<&'static AtomicU64>) {
     let counters: Vec<_> = (0..count).map(|_| counter()).collect();
     let target = |number: usize| {
-        let mut builder = counting(member(place, number, count), counters[number]).forward_limits(limits);
+        let mut builder = limited(counting(member(place, number, count), counters[number]));
         for other in 0..count {
             builder = builder.destination(&other.to_string(), &address(place, other));
         }
@@ -70,7 +68,7 @@ fn incomplete<T>(outcome: Result<T, Error>) -> (u64, String, String) {
 #[test]
 fn a_call_spread_over_targets_completes_once_with_all_replies() {
     let place = Place::new();
-    let (targets, counters) = crowd(&place, 3, ForwardLimits::default());
+    let (targets, counters) = crowd(&place, 3, |target| target);
     let link = Link::connect(&address(&place, 0)).unwrap();
     let library = library("spread");
     let mut calls = 0;
@@ -100,7 +98,7 @@ fn a_call_spread_over_targets_completes_once_with_all_replies() {
 #[test]
 fn many_trees_of_several_sources_at_once_are_not_mixed() {
     let place = Place::new();
-    let (_targets, counters) = crowd(&place, 2, ForwardLimits::default());
+    let (_targets, counters) = crowd(&place, 2, |target| target);
     let library = library("spread");
     let calls = std::thread::scope(|scope| {
         let sources: Vec<_> = (0..3_u8)
@@ -130,7 +128,7 @@ fn many_trees_of_several_sources_at_once_are_not_mixed() {
 #[test]
 fn one_way_calls_spread_over_several_targets() {
     let place = Place::new();
-    let (_targets, counters) = crowd(&place, 2, ForwardLimits::default());
+    let (_targets, counters) = crowd(&place, 2, |target| target);
     let link = Link::connect(&address(&place, 0)).unwrap();
     link.send(&library("spread"), &spread(4, 1, b'.', "1;0;@;")).unwrap();
     let expected = tree(4, 3);
@@ -144,7 +142,7 @@ fn one_way_calls_spread_over_several_targets() {
 #[test]
 fn lost_forwards_are_counted_and_the_other_replies_arrive() {
     let place = Place::new();
-    let (_targets, _counters) = crowd(&place, 2, ForwardLimits::default());
+    let (_targets, _counters) = crowd(&place, 2, |target| target);
     let link = Link::builder(&address(&place, 0)).reply_mailbox_size(4096).connect().unwrap();
     let library = library("spread");
     let call = |payload: &[u8]| link.inject(&library, payload).unwrap().wait(PATIENCE);
@@ -163,7 +161,7 @@ fn lost_forwards_are_counted_and_the_other_replies_arrive() {
 #[test]
 fn a_call_sends_no_more_messages_than_its_target_allows() {
     let place = Place::new();
-    let (_targets, counters) = crowd(&place, 2, limits(|limits| limits.messages = 5));
+    let (_targets, counters) = crowd(&place, 2, |target| target.max_forwards(5));
     let link = Link::connect(&address(&place, 0)).unwrap();
     let reply = link.inject(&library("spread"), &spread(1, 4, b'.', "1;@;")).unwrap().wait(PATIENCE).unwrap();
     assert_eq!(String::from_utf8_lossy(&reply), ".444.....");
@@ -173,7 +171,7 @@ fn a_call_sends_no_more_messages_than_its_target_allows() {
 #[test]
 fn no_more_bytes_wait_than_the_target_allows() {
     let place = Place::new();
-    let (_targets, _counters) = crowd(&place, 1, limits(|limits| limits.bytes = Some(20)));
+    let (_targets, _counters) = crowd(&place, 1, |target| target.max_forward_bytes(20));
     let link = Link::connect(&address(&place, 0)).unwrap();
     // Each payload has ten bytes.
     let reply =
@@ -184,7 +182,7 @@ fn no_more_bytes_wait_than_the_target_allows() {
 #[test]
 fn endless_forwards_fail_at_the_limits_of_hops_and_repeats() {
     let place = Place::new();
-    let (_targets, counters) = crowd(&place, 2, limits(|limits| (limits.hops, limits.repeats) = (10, 7)));
+    let (_targets, counters) = crowd(&place, 2, |target| target.max_hops(10).max_again(7));
     let link = Link::connect(&address(&place, 0)).unwrap();
     let library = library("spread");
     let (lost, text, replies) =
@@ -214,10 +212,9 @@ fn endless_forwards_fail_at_the_limits_of_hops_and_repeats() {
 fn a_targets_own_hop_limit_stops_forwards_that_other_targets_allow() {
     let place = Place::new();
     let (one, two) = (counter(), counter());
-    let strict = limits(|limits| limits.hops = 3);
     let turned = Turned::new(
         &place,
-        [counting(member(&place, 0, 2), one), counting(member(&place, 1, 2), two).forward_limits(strict)],
+        [counting(member(&place, 0, 2), one), counting(member(&place, 1, 2), two).max_hops(3)],
     );
     let call = turned.link.inject(&library("spread"), &spread(9, 1, b'.', "next;")).unwrap();
     let (lost, text, replies) = incomplete(turned.reply_text(call));
@@ -229,7 +226,7 @@ fn a_targets_own_hop_limit_stops_forwards_that_other_targets_allow() {
 #[test]
 fn a_source_gets_all_replies_except_those_of_a_killed_destination() {
     let place = Place::new();
-    let (mut targets, counters) = crowd(&place, 3, ForwardLimits::default());
+    let (mut targets, counters) = crowd(&place, 3, |target| target);
     let mut mortal = start_target(&place.address_of("mortal.sock"));
     let first = targets.remove(0).stop().unwrap();
     drop(first);
@@ -295,7 +292,7 @@ fn assert_flooded(reply: &[u8], counters: &[&AtomicU64], beside: u64) {
 #[test]
 fn two_peers_that_flood_each_other_come_to_an_end() {
     let place = Place::new();
-    let (targets, counters) = crowd(&place, 2, ForwardLimits::default());
+    let (targets, counters) = crowd(&place, 2, |target| target);
     let (link, other) =
         (Link::connect(&address(&place, 0)).unwrap(), Link::connect(&address(&place, 1)).unwrap());
     let library = library("spread");

@@ -194,7 +194,7 @@ fn unusable_addresses_transports_and_sizes_fail_with_the_reason() {
     assert!(error(place.link().transport("carrier-pigeon")).contains("carrier-pigeon"));
     for bytes in [usize::MAX, 1 << 40] {
         let said = error(place.link().reply_mailbox_size(bytes));
-        assert!(said.contains("reply mailbox"), "{said}");
+        assert!(said.contains("`reply-mailbox-size`") && said.contains("2G"), "{said}");
     }
 }
 

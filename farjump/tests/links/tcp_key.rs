@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 
 use farjump::admin::Admin;
 use farjump::{
-    ConnectError, Error, ForwardLimits, Key, Keys, Link, RefusalCause, Rights, Target, TargetBuilder,
-    WaitPolicy,
+    ConnectError, Error, Key, Keys, Link, RefusalCause, Rights, Target, TargetBuilder, WaitPolicy,
 };
 use farjump_control::{Control, HandshakeError, Message, RejectCause, TcpOptions};
 
@@ -235,9 +234,7 @@ fn leave_behind(target: &mut Target<'_>, key: Key) {
 fn a_withdrawn_key_or_right_drops_calls_that_outlive_their_link() {
     let ring = Ring::new(&[("a", None), ("b", None)]);
     // These calls continue for as long as this test takes.
-    let mut limits = ForwardLimits::default();
-    limits.repeats = u32::MAX;
-    let mut target = ring.target().forward_limits(limits).build().unwrap();
+    let mut target = ring.target().max_again(u32::MAX).build().unwrap();
     leave_behind(&mut target, ring.key("a"));
     leave_behind(&mut target, ring.key("b"));
     let dropped = |target: &Target<'_>| target.stats().refused(RefusalCause::Rights);

@@ -58,7 +58,7 @@ fn slices_of_any_length_go_and_come_in_every_mode() {
     let prefixes = library("prefixes.rs").typed::<[u64], [u64]>().unwrap();
     let sum = library("sum.rs").typed::<[f32], f64>().unwrap();
     for mode in [Mode::Cached, Mode::Always, Mode::InPlace, Mode::Local] {
-        let target = place.target().modes(&[mode]).local(prefixes.library()).local(sum.library());
+        let target = place.target().modes([mode]).local(prefixes.library()).local(sum.library());
         let mut pair = Pair::of(target, place.link().mode(mode));
         // Payloads of up to 256 bytes are copied to the stack, and longer ones to memory of the target.
         for len in [0, 1, 5, 6, 31, 32, 33, 1000, 100_000_u64] {

@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use farjump::Pending;
+use farjump_fixtures::allocation;
 use farjump_fixtures::this_test;
 use tokio::runtime::Builder;
 
 use crate::system_calls::{NONE, end, forbid_system_calls, is_child, run};
-use crate::{Pair, Place, Steady, counting, serve};
+use crate::{Pair, Place, Steady, serve};
 
 /// Calls in flight.
 const CALLS: usize = 200;
@@ -87,9 +88,9 @@ fn await_calls(warm_up: u64, rounds: u64, begin: impl FnOnce(), end: impl FnOnce
 #[test]
 fn awaited_calls_allocate_nothing_and_each_is_polled_twice_and_woken_once() {
     let before = Cell::new(0);
-    let begin = || before.set(counting::allocations());
+    let begin = || before.set(allocation::allocations());
     await_calls(10, 50, begin, |polls, wakes| {
-        assert_eq!(counting::allocations() - before.get(), 0);
+        assert_eq!(allocation::allocations() - before.get(), 0);
         let calls = CALLS as u64;
         assert!((2 * calls..=2 * calls + MORE).contains(&polls), "{polls} polls of {calls} calls");
         assert!((calls..=calls + MORE).contains(&wakes), "{wakes} wake-ups for {calls} calls");

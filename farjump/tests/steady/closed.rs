@@ -3,8 +3,8 @@
 use std::fs::{read_dir, read_to_string};
 
 use farjump::{Library, Mode};
+use farjump_fixtures::allocation::live;
 
-use crate::counting::held;
 use crate::support::distinct::Distinct;
 use crate::support::{Pair, Place, serve};
 
@@ -19,7 +19,7 @@ const SLACK: i64 = 1 << 20;
 /// Memory mappings and descriptors of this process, and bytes that this thread holds.
 fn taken() -> (usize, usize, i64) {
     let mappings = read_to_string("/proc/self/maps").unwrap().lines().count();
-    (mappings, read_dir("/proc/self/fd").unwrap().count(), held())
+    (mappings, read_dir("/proc/self/fd").unwrap().count(), live())
 }
 
 /// Calls functions with other numbers in each half. Closes the library of each right after its call, and compares the
@@ -27,7 +27,7 @@ fn taken() -> (usize, usize, i64) {
 fn run(mode: Mode, open: fn(&mut Distinct, u64) -> Library, call: fn(&mut Pair<'_>, &Library, u64)) {
     let place = Place::new();
     let mut distinct = Distinct::new(&place);
-    let target = place.target().modes(&Mode::ALL).store_capacity(usize::MAX, STORED);
+    let target = place.target().modes(Mode::ALL).store_bytes(usize::MAX).store_images(STORED);
     let mut pair = Pair::of(target, place.link().mode(mode));
     let mut half = |numbers: std::ops::Range<u64>| {
         for number in numbers {

@@ -3,12 +3,12 @@
 mod armed;
 mod awaited;
 mod closed;
-mod counting;
 mod idle;
 mod mailboxes;
 mod peers;
 mod refused;
 mod released;
+mod reporting;
 mod strangers;
 mod stream;
 #[path = "../support/mod.rs"]
@@ -21,10 +21,11 @@ use std::thread;
 use std::time::Duration;
 
 use farjump::{Library, Mode, Target, WaitPolicy};
+use farjump_fixtures::allocation;
 use support::{PATIENCE, Pair, Place, library, serve};
 
 #[global_allocator]
-static ALLOCATOR: counting::Counting = counting::Counting;
+static ALLOCATOR: allocation::Counting = allocation::Counting;
 
 /// Messages in a run.
 const MESSAGES: u64 = 100_000;
@@ -64,7 +65,7 @@ impl Steady {
             .control_interval(NEVER)
             .wait_policy(WaitPolicy::spin_only());
         let (counter, echo) = (library("counter"), library("echo"));
-        let pair = Pair::of(target.modes(&Mode::ALL).local(&counter).local(&echo), link);
+        let pair = Pair::of(target.modes(Mode::ALL).local(&counter).local(&echo), link);
         let mut steady = Steady { pair, counter, echo, long: vec![3; 1000] };
         steady.run(1000);
         steady
@@ -107,14 +108,14 @@ fn a_message_allocates_nothing_in_any_mode() {
     for mode in Mode::ALL {
         steady.pair.link.set_mode(mode);
         steady.run(1000);
-        let before = (counting::allocations(), steady.pair.target.stats().calls);
+        let before = (allocation::allocations(), steady.pair.target.stats().calls);
         steady.run(ROUNDS);
-        let after = (counting::allocations(), steady.pair.target.stats().calls);
+        let after = (allocation::allocations(), steady.pair.target.stats().calls);
         assert_eq!((after.0 - before.0, after.1 - before.1), (0, ROUNDS * EACH), "{mode}");
     }
-    let before = counting::allocations();
+    let before = allocation::allocations();
     drop(vec![0_u8; 100]);
-    assert_eq!(counting::allocations() - before, 1, "the count counts");
+    assert_eq!(allocation::allocations() - before, 1, "the count counts");
 }
 
 #[test]
@@ -134,9 +135,9 @@ fn a_large_payload_allocates_nothing_once_the_large_mailbox_exists() {
         }
     };
     run(100);
-    let before = counting::allocations();
+    let before = allocation::allocations();
     run(1000);
-    assert_eq!(counting::allocations() - before, 0);
+    assert_eq!(allocation::allocations() - before, 0);
 }
 
 #[test]
@@ -160,9 +161,9 @@ fn calls_between_threads_allocate_nothing_whatever_the_length_of_their_replies()
                 }
             };
             run(warm_up);
-            let before = counting::allocations();
+            let before = allocation::allocations();
             run(handovers);
-            let allocations = counting::allocations() - before;
+            let allocations = allocation::allocations() - before;
             done.store(true, Ordering::Relaxed);
             allocations
         });
@@ -176,12 +177,12 @@ fn calls_between_threads_allocate_nothing_whatever_the_length_of_their_replies()
         while target.stats().calls < warm {
             poll(&mut target);
         }
-        let before = counting::allocations();
+        let before = allocation::allocations();
         let calls = target.stats().calls;
         while !done.load(Ordering::Relaxed) {
             poll(&mut target);
         }
-        let allocations = counting::allocations() - before;
+        let allocations = allocation::allocations() - before;
         assert!(target.stats().calls - calls > handovers / 2);
         (source.join().unwrap(), allocations)
     });

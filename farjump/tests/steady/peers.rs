@@ -3,9 +3,9 @@
 use std::sync::mpsc;
 use std::thread;
 
+use farjump_fixtures::allocation;
 use farjump_transports::make;
 
-use crate::counting;
 use crate::support::{PATIENCE, Place, library};
 
 /// Limit of farjump's own bytes for each further source.
@@ -48,7 +48,7 @@ fn for_each_source(transport: &'static str) -> Option<i64> {
                     target.poll().unwrap();
                 }
             }
-            counting::held()
+            allocation::live()
         };
         let before = come(SOURCES.0);
         let after = come(SOURCES.1);

@@ -1,8 +1,8 @@
 //! Repeated refusals of a source cost its target no memory.
 
 use farjump::{RefusalCause, WaitPolicy};
+use farjump_fixtures::allocation;
 
-use crate::counting;
 use crate::support::{Pair, Place, id_of, library};
 
 /// Refusals of a source.
@@ -22,11 +22,11 @@ fn a_source_that_is_refused_100_000_times_costs_no_memory() {
     // Buffers that grow once have grown, and the target has allocated for the next code.
     assert!(*pair.call(&echo, b"good").unwrap() == *b"good");
     refuse(&mut pair, 1000);
-    let before = counting::held();
+    let before = allocation::live();
     refuse(&mut pair, REFUSALS);
-    assert_eq!(counting::held() - before, 0);
+    assert_eq!(allocation::live() - before, 0);
     let kept = vec![0_u8; 100];
-    assert_eq!(counting::held() - before, 100, "what is held counts");
+    assert_eq!(allocation::live() - before, 100, "what is held counts");
     drop(kept);
     assert_eq!(pair.target.stats().refused(RefusalCause::Policy), REFUSALS + 1000);
 }

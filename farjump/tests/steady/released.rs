@@ -3,8 +3,8 @@
 use std::fs::read_to_string;
 
 use farjump::Library;
+use farjump_fixtures::allocation::live;
 
-use crate::counting::held;
 use crate::support::{PATIENCE, Place, library_path, words};
 
 #[test]
@@ -35,7 +35,7 @@ fn a_link_and_a_library_that_are_gone_hold_nothing() {
     let steady = (0..60).any(|round| {
         turn();
         assert!(!mapped(), "the library is loaded after round {round}");
-        after.push(held());
+        after.push(live());
         let lowest = |rounds: &[i64]| rounds.iter().copied().min();
         let (earlier, later) = after.split_at(after.len().saturating_sub(WINDOW));
         earlier.len() >= WINDOW && lowest(later) <= lowest(&earlier[earlier.len() - WINDOW..])

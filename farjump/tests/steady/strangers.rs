@@ -6,11 +6,11 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use farjump::{Key, Link, Target, WaitPolicy};
+use farjump_fixtures::allocation;
 use farjump_fixtures::by_hand::{KEYED, opening};
 use farjump_fixtures::helper_process::role;
 use farjump_fixtures::this_test;
 
-use crate::counting;
 use crate::support::{Pair, Watchdog, library, to_words, while_polling};
 use crate::traced::{self, Traces, mark};
 
@@ -116,12 +116,12 @@ fn play() {
     let address = &address["tcp:".len()..];
     let (mut strangers, mut held) = (Vec::new(), 0);
     for round in 0..ROUNDS {
-        let before = counting::held();
+        let before = allocation::live();
         if round < BURSTS {
             strangers.extend((0..TOGETHER).map(|number| Stranger::new(address, number)));
         }
         strangers.iter_mut().for_each(Stranger::act);
-        held -= counting::held() - before;
+        held -= allocation::live() - before;
         let mut call = link.inject(&tally, &round.to_ne_bytes()).unwrap();
         let mut turns = 0;
         let reply = loop {
@@ -135,7 +135,7 @@ fn play() {
         assert_eq!(to_words(&reply), [round + 2], "each call runs once");
         drop(reply);
         drop(call);
-        let now = counting::held() + held;
+        let now = allocation::live() + held;
         assert!(now <= MOST_HELD, "{now} bytes in round {round}");
     }
     // The target closes all of them, including those that still send, when a handshake would be too late.

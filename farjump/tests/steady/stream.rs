@@ -1,12 +1,13 @@
 //! The steady state over `tcp`: allocations of a message, and the system calls that move it.
 
 use farjump::{Key, Library, Link, Target, WaitPolicy};
+use farjump_fixtures::allocation;
 use farjump_fixtures::helper_process::role;
 use farjump_fixtures::this_test;
 
+use crate::NEVER;
 use crate::support::{Pair, Watchdog, library, serve, while_polling};
 use crate::traced::{self, Traces, mark};
-use crate::{NEVER, counting};
 
 const TRANSPORT: &str = "tcp";
 /// Calls that are counted, one by one.
@@ -71,9 +72,9 @@ fn a_sealed_message_allocates_nothing() {
         together(&mut pair, &counter, batches);
     };
     run(1000, 100);
-    let before = counting::allocations();
+    let before = allocation::allocations();
     run(10_000, 1000);
-    assert_eq!(counting::allocations() - before, 0);
+    assert_eq!(allocation::allocations() - before, 0);
 }
 
 /// The child's part: prints its thread id, waits, and then does the counted work.

@@ -20,6 +20,7 @@ use farjump::admin::Admin;
 use farjump::build::{Options, build};
 use farjump::{CodeId, Error, Library, Link, LinkBuilder, Pending, Reply, Target, TargetBuilder};
 use farjump_core::image::Machine;
+use farjump_fixtures::IFUNCS;
 pub(crate) use farjump_fixtures::PATIENCE;
 pub(crate) use farjump_fixtures::forked::in_child;
 use farjump_fixtures::raw_source::RawSource;
@@ -91,9 +92,9 @@ fn last_change(path: &Path) -> SystemTime {
 
 /// The path of an ifunc library, which is built once for all processes of a test binary.
 ///
-/// Its source is `tests/ifuncs/NAME.c`, or `NAME.rs` there. If there is none, it is the sample of that name, in C or,
-/// for `NAME.rs`, in Rust. The function of a library of `tests/ifuncs` with an underscore in its name has the part
-/// before it as its name.
+/// Its source is `NAME.c`, or `NAME.rs`, in `tests/ifuncs` or [`IFUNCS`]. If there is none, it is the sample of that
+/// name, in C or, for `NAME.rs`, in Rust. A function of these tests with an underscore in its library's name has the
+/// part before it as its name.
 pub(crate) fn library_path(name: &str) -> PathBuf {
     static BUILT: OnceLock<Mutex<HashMap<String, PathBuf>>> = OnceLock::new();
     let mut built = BUILT.get_or_init(Mutex::default).lock().unwrap();
@@ -102,10 +103,11 @@ pub(crate) fn library_path(name: &str) -> PathBuf {
     }
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let rust = name.strip_suffix(".rs");
-    let own =
-        package.join("tests/ifuncs").join(rust.map_or_else(|| format!("{name}.c"), |_| name.to_owned()));
+    let file = rust.map_or_else(|| format!("{name}.c"), |_| name.to_owned());
+    let folders = [package.join("tests/ifuncs"), PathBuf::from(IFUNCS)];
     let samples = package.join("../ifuncs/samples");
-    let (source, routines) = if own.exists() {
+    let own = folders.iter().map(|folder| folder.join(&file)).find(|source| source.exists());
+    let (source, routines) = if let Some(own) = own {
         (own, rust.or_else(|| name.split('_').next()))
     } else if let Some(rust) = rust {
         (samples.join("rust").join(name), Some(rust))
@@ -114,7 +116,8 @@ pub(crate) fn library_path(name: &str) -> PathBuf {
     };
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("ifuncs-{}", env!("CARGO_CRATE_NAME")));
     let library = folder.join(format!("lib{name}.so"));
-    let inputs = [env::current_exe().unwrap(), package.join("tests/ifuncs"), package.join("../ifuncs")];
+    let [own, shared] = folders;
+    let inputs = [env::current_exe().unwrap(), own, shared, package.join("../ifuncs")];
     let is_current = || inputs.iter().all(|input| last_change(input) < last_change(&library));
     if !library.exists() || !is_current() {
         // Another process may be building the same one, or using it.

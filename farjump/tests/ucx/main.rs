@@ -3,7 +3,6 @@
 //!
 //! UCX reads its settings once in a process, so each test runs on every path in processes of its own (`paths.rs`).
 
-mod dropped_messages;
 mod event_loop;
 mod fork;
 #[path = "../links/helper.rs"]

@@ -13,10 +13,10 @@ use farjump_control::{
 use farjump_core::cpu::Cpu;
 use farjump_core::image::{Level, Machine};
 use farjump_core::transport::{OpenRequest, Transport};
+use farjump_fixtures::allocation::most_at_once;
 use farjump_transports::shm::Shm;
 use farjump_transports::tcp::Tcp;
 
-use crate::allocation::most_at_once;
 use crate::assert_words;
 
 /// Most bytes held at once while taking one message, whichever bytes arrive: the longest body of a handshake, in a

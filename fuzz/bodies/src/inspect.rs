@@ -3,7 +3,7 @@
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
-use farjump_loader::inspect as inspector;
+use farjump_builder::inspect as inspector;
 use farjump_loader::library::bundle::is_name;
 
 use crate::{assert_words, file_of};

@@ -10,7 +10,6 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-pub mod allocation;
 mod frame;
 mod handles;
 mod handshake;

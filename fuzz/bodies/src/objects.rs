@@ -6,9 +6,9 @@
 use std::collections::HashMap;
 
 use farjump::objects::{Lent, ObjectState, Objects, Request, RequestState, SourceMemory};
+use farjump_fixtures::allocation::most_at_once;
 use farjump_handles::{Error, Service, Store};
 
-use crate::allocation::most_at_once;
 use crate::assert_words;
 
 /// Stands for the key of the object whose number is in the 8 bytes before.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use farjump::Target;
 use farjump::objects::{Objects, Request, RequestState};
-use farjump_handles::{Client, Error, Handle, Patience, PublisherOptions, Service, Store, SubscriberOptions};
+use farjump_handles::{Client, Error, Handle, Patience, PublisherConfig, Service, Store, SubscriberConfig};
 
 use crate::assert_words;
 use responding::Responding;
@@ -207,7 +207,7 @@ fn change(user: &mut User<'_>, object: &Handle) {
 }
 
 fn publish(user: &mut User<'_>, object: &Handle) {
-    let Some(mut publisher) = user.done(user.client.publisher("topic", PublisherOptions::default())) else {
+    let Some(mut publisher) = user.done(user.client.publisher("topic", PublisherConfig::default())) else {
         return;
     };
     user.done(publisher.publish_with(object, false, &mut soon()));
@@ -216,7 +216,7 @@ fn publish(user: &mut User<'_>, object: &Handle) {
 }
 
 fn subscribe(user: &mut User<'_>, _: &Handle) {
-    let Some(mut subscriber) = user.done(user.client.subscribe("topic", SubscriberOptions::default())) else {
+    let Some(mut subscriber) = user.done(user.client.subscribe("topic", SubscriberConfig::default())) else {
         return;
     };
     for _ in 0..3 {

@@ -11,10 +11,7 @@ use farjump_core::image::{ImageParts, Import, Level, Machine, Place, Relative};
 use farjump_loader::code_id;
 use farjump_loader::library::bundle::{Bundle, BundleImage, SYMBOL, Sizes};
 
-use crate::store_seeds;
-
-/// A file of the corpus: its name, and its bytes.
-pub type Seed = (&'static str, Vec<u8>);
+use crate::store_seeds::{self, Seed};
 
 /// The seeds of each target.
 pub fn seeds() -> [(&'static str, Vec<Seed>); 10] {

@@ -2,8 +2,10 @@
 
 use crate::objects::{CREATES, ENDS, EPOCH, HANDLE_KEY, KEY, PANICS, RESOLVES, RETURNS};
 use crate::replies::{HONEST, MAPPED};
-use crate::seeds::Seed;
 use crate::{fields, word};
+
+/// A file of the corpus: its name, and its bytes.
+pub(super) type Seed = (&'static str, Vec<u8>);
 
 /// The number of the first object that a source makes: the body makes one before.
 const FIRST: u64 = 2;

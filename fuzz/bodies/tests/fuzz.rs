@@ -7,10 +7,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
+use farjump_builder::inspect as inspector;
 use farjump_control::Keys;
-use farjump_fuzz::allocation::{Counting, is_counting, most_at_once};
+use farjump_fixtures::allocation::{Counting, is_counting, most_at_once};
 use farjump_fuzz::{BODIES, Body, Mutator, seeds};
-use farjump_loader::{Library, inspect as inspector};
+use farjump_loader::Library;
 
 #[global_allocator]
 static COUNTING: Counting = Counting;

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use farjump::build::{Options, build};
 use farjump::{CodeId, Library};
 use farjump_core::image::{ImageParts, ImageView, Import, Machine, Place, Relative};
+use farjump_fixtures::IFUNCS;
 use farjump_fuzz::Mutator;
 use farjump_loader::code_id;
 use fastrand::Rng;
@@ -43,9 +44,10 @@ impl Function {
 }
 
 fn built(name: &'static str, folder: &Path) -> Function {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("ifuncs");
+    let own = concat!(env!("CARGO_MANIFEST_DIR"), "/ifuncs");
+    let sources = [own, IFUNCS].map(|folder| Path::new(folder).join(format!("{name}.c")));
     let options = Options {
-        inputs: vec![sources.join(format!("{name}.c"))],
+        inputs: sources.into_iter().filter(|source| source.exists()).collect(),
         output: folder.join(format!("lib{name}.so")),
         ..Options::default()
     };

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use farjump_control::{
@@ -14,6 +14,8 @@ use farjump_fixtures::by_hand::{cpu, endpoint_info, send_with};
 use farjump_fuzz::Mutator;
 use fastrand::Rng;
 use rustix::net::SendFlags;
+
+use crate::descriptors::Odd;
 
 /// Random bytes, of a random length in `lengths`.
 pub fn random(seed: u64, lengths: Range<usize>) -> Vec<u8> {
@@ -85,8 +87,31 @@ pub fn write(control: &impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) 
     let _ = send_with(control, bytes, descriptors, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
+/// Sends a message with descriptors that the seed makes, in place of those of a region of `len` bytes. Their other ends
+/// stay in `kept`.
+pub fn send_odd(control: &mut Control, message: &Message, seed: u64, len: u64, kept: &mut Vec<OwnedFd>) {
+    let odd = Odd::some(seed, len);
+    let _ = control.send(message, &odd.borrowed());
+    kept.extend(odd.kept);
+}
+
+/// As [`send_odd`], for a message that may not have descriptors: its head claims as many as come, or as `claimed` says.
+pub fn write_odd(
+    control: &Control,
+    message: &Message,
+    seed: u64,
+    claimed: Option<usize>,
+    kept: &mut Vec<OwnedFd>,
+) {
+    let odd = Odd::some(seed, 8192);
+    let body = bytes_of(message).split_off(8);
+    let claimed = claimed.unwrap_or(odd.passed.len());
+    write(control, &[&head(body.len(), claimed)[..], &body].concat(), &odd.borrowed());
+    kept.extend(odd.kept);
+}
+
 /// The head of a message with a body of `len` bytes and `descriptors` descriptors.
-pub fn head(len: usize, descriptors: usize) -> [u8; 8] {
+fn head(len: usize, descriptors: usize) -> [u8; 8] {
     let [a, b, c, d] = (len as u32).to_le_bytes();
     [a, b, c, d, descriptors as u8, 0, 0, 0]
 }

@@ -11,7 +11,7 @@ use farjump_conversations::errands::{self, run_errands};
 use farjump_conversations::misled::{Script, talk_to_source};
 use farjump_conversations::step::{Settings, steps};
 use farjump_conversations::stores::{self, share_store};
-use farjump_fuzz::allocation::{Counting, is_counting, most_at_once};
+use farjump_fixtures::allocation::{Counting, is_counting, most_at_once};
 use fastrand::Rng;
 
 #[global_allocator]

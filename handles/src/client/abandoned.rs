@@ -1,19 +1,13 @@
 //! Abandoned requests: their caller stopped waiting before the reply came. Whatever such a reply brings goes back to
 //! the owner.
 
-use std::collections::VecDeque;
-use std::sync::MutexGuard;
+use std::sync::Arc;
 
-use farjump::Link;
-
-use crate::client::connection::{Inner, lock, poll_once};
+use crate::client::connection::Inner;
+use crate::client::lock;
 use crate::streams::wire::{self, StreamOp};
 use crate::wire::handle::Key;
 use crate::wire::requests::{Op, Reader, Status, Writer};
-
-/// Maximum number of abandoned requests to await. The replies to further ones are dropped, and what those bring stays
-/// with the owner until the link ends.
-const MAX_ABANDONED: usize = 1024;
 
 /// The thing that the reply to an abandoned request brings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,55 +75,19 @@ impl Unwanted {
     }
 }
 
-/// The abandoned requests of a link, roughly in the order in which they were sent. A call keeps its number until its
-/// outcome is taken, so no later request can get the reply to one of these.
-#[derive(Debug, Default)]
-pub(crate) struct Abandoned(VecDeque<(u32, Brings)>);
-
-impl Abandoned {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
 impl Inner {
-    /// Abandons a request on `link` whose reply has not come. When the reply comes, the thing that it brings goes back
-    /// to the owner.
-    pub(crate) fn abandon(&self, link: &Link, number: u32, request: &[u8]) {
-        let Some(pending) = link.pending_from_raw(number) else { return };
-        let Some(brings) = Brings::by(request) else { return };
-        let mut abandoned = lock(&self.abandoned);
-        if abandoned.0.len() < MAX_ABANDONED {
-            abandoned.0.push_back((pending.into_raw(), brings));
-        } else {
-            log::warn!(
-                "{MAX_ABANDONED} requests to {} were given up and have no reply yet: what a further one brings stays \
-                 in the owner's store until this client ends",
-                self.address()
-            );
-        }
-    }
-
-    /// Takes the replies to abandoned requests that have come. Notes the claims to release, and makes the owner take
-    /// back the objects and endpoints.
-    pub(crate) fn settle(&self, link: &MutexGuard<'_, Link>) {
-        let mut abandoned = lock(&self.abandoned);
-        // Replies come in the order of the requests, so those behind the first one without a reply have none either.
-        while let Some((number, brings)) = abandoned.0.front().copied() {
-            let unwanted = match poll_once(link, number) {
-                Ok(None) if link.pending_from_raw(number).map(farjump::Pending::into_raw).is_some() => return,
-                Ok(reply) => reply.and_then(|reply| Unwanted::in_reply(&reply, brings)),
-                // The request was refused, or the link has failed and its claims with it.
-                Err(_) => None,
-            };
-            abandoned.0.pop_front();
-            match unwanted {
-                Some(Unwanted::Claim(claim)) => lock(&self.releases).add(claim),
-                // If the link fails, nothing of it stays at the owner.
-                Some(Unwanted::By(request)) => _ = link.send(&self.library, &request),
-                None => {}
-            }
-        }
+    /// Abandons a request whose reply has not come. When the reply comes, the thing that it brings goes back to the
+    /// owner with the next request.
+    pub(crate) fn abandon(&self, number: u32, request: &[u8]) {
+        let Some(brings) = Brings::by(request) else { return self.link.abandon(number) };
+        let (releases, library) = (Arc::clone(&self.releases), self.library.clone());
+        self.link.abandon_undoing(number, move |link, reply| match Unwanted::in_reply(&reply, brings) {
+            Some(Unwanted::Claim(claim)) => lock(&releases).add(claim),
+            // If the link fails, nothing of it stays at the owner.
+            Some(Unwanted::By(request)) => _ = link.send(&library, &request),
+            // The owner has refused the request.
+            None => {}
+        });
     }
 
     /// Makes the owner take back an object that this client has made, finished or not. No other process has its handle.

@@ -5,10 +5,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use farjump::Library;
+use farjump::{Library, Mode};
 
 use crate::client::Client;
-use crate::client::call_link::Begun;
 use crate::client::calls::{MAX_IN_FLIGHT, PendingCall, payload};
 use crate::error::Error;
 use crate::wire::handle::Handle;
@@ -43,7 +42,7 @@ impl Client {
         handle: &Handle,
         args: &[u8],
     ) -> Result<Vec<u8>, Error> {
-        self.begin(library, handle, args).await?.outcome().await
+        self.begin(library, handle, args).await?.await
     }
 
     /// As [`Client::map`], for tasks: awaits all outcomes, as [`Client::call_async`] does one.
@@ -59,10 +58,16 @@ impl Client {
         all_async(library, handles.into_iter().map(|handle| (Ok(self.clone()), handle)), args).await
     }
 
-    async fn begin(&self, library: &Library, handle: &Handle, args: &[u8]) -> Result<Begun, Error> {
+    async fn begin(&self, library: &Library, handle: &Handle, args: &[u8]) -> Result<PendingCall, Error> {
         self.0.check(handle)?;
         self.0.check_process()?;
-        self.0.calls()?.begin(self.0.hold(handle), library, &payload(handle, args)).await
+        let calls = self.0.calls()?;
+        let driven = calls.drive_by_thread()?;
+        if let Some(request) = self.0.hold(handle) {
+            calls.send_in(Mode::Local, &self.0.library, &request).await?;
+        }
+        let pending = Some(calls.inject(library, &payload(handle, args)).await?);
+        Ok(PendingCall { client: self.clone(), pending, driven: Some(driven) })
     }
 }
 
@@ -90,6 +95,6 @@ pub(crate) async fn all_async<'h>(
     ended
 }
 
-async fn outcome(call: Result<Begun, Error>) -> Result<Vec<u8>, Error> {
-    call?.outcome().await
+async fn outcome(call: Result<PendingCall, Error>) -> Result<Vec<u8>, Error> {
+    call?.await
 }

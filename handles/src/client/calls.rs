@@ -4,20 +4,20 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use farjump::config::TargetConfig;
 use farjump::objects::{
     Lent, LingeringPeer, ObjectError, ObjectPage, Objects, Region, Request, RequestState,
 };
 use farjump::placement::{Choice, Place, Wire};
-use farjump::{CodeId, Executor, Library};
+use farjump::{CodeId, DrivenByThread, Executor, Library, Link, Mode, Patience, Pending, SharedPending};
 use farjump_os::cpu::detected;
 
 use crate::client::Client;
-use crate::client::call_link::AwaitedCall;
-use crate::client::patience::Patience;
 use crate::client::placement::{Placement, Work};
 use crate::client::view::View;
 use crate::error::Error;
@@ -47,11 +47,11 @@ pub(crate) fn payload(handle: &Handle, args: &[u8]) -> Vec<u8> {
 #[derive(Debug)]
 #[must_use = "its outcome is dropped with it"]
 pub struct PendingCall {
-    client: Client,
-    /// Its number on the client's link for functions, until its outcome is taken.
-    number: Option<u32>,
+    pub(crate) client: Client,
+    /// The call on the client's link for functions, until its outcome is taken.
+    pub(crate) pending: Option<SharedPending>,
     /// Keeps the link driven, once a task awaits the call.
-    awaited: Option<AwaitedCall>,
+    pub(crate) driven: Option<DrivenByThread>,
 }
 
 impl PendingCall {
@@ -60,16 +60,10 @@ impl PendingCall {
     /// # Errors
     /// As [`Client::call`], and [`Error::Interrupted`].
     pub fn wait(mut self, patience: &mut Patience<'_>) -> Result<Vec<u8>, Error> {
-        let Some(number) = self.number else { return Err(self.taken()) };
+        let Some(pending) = self.pending.take() else { return Err(self.taken()) };
         self.client.0.check_process()?;
-        let waited = self.client.0.calls()?.wait(number, patience);
-        match waited {
-            Ok(reply) => {
-                self.has_ended();
-                Ok(reply.into_vec())
-            }
-            Err(ended) => Err(self.client.0.ended(ended, patience)),
-        }
+        let waited = pending.wait(patience).map_err(|ended| self.client.0.ended(ended, patience));
+        waited.map(farjump::Reply::into_vec)
     }
 
     /// Returns the function's reply if it has come. Never waits.
@@ -77,9 +71,9 @@ impl PendingCall {
     /// # Errors
     /// As [`Client::call`]. Also fails if the outcome was taken before.
     pub fn poll(&mut self) -> Result<Option<Vec<u8>>, Error> {
-        let Some(number) = self.number else { return Err(self.taken()) };
+        let Some(pending) = &mut self.pending else { return Err(self.taken()) };
         self.client.0.check_process()?;
-        let polled = self.client.0.calls()?.poll(number);
+        let polled = pending.poll();
         if !matches!(polled, Ok(None)) {
             self.has_ended();
         }
@@ -88,38 +82,27 @@ impl PendingCall {
 
     /// As [`PendingCall::poll`], and wakes the task later if the reply has not come.
     pub(crate) fn poll_task(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<u8>, Error>> {
-        if let Some(outcome) = self.poll().transpose() {
-            return Poll::Ready(outcome);
+        if self.driven.is_none() {
+            if let Some(outcome) = self.poll().transpose() {
+                return Poll::Ready(outcome);
+            }
+            self.driven = Some(self.client.0.calls()?.drive_by_thread()?);
         }
-        let Some(number) = self.number else { return Poll::Ready(Err(self.taken())) };
-        let calls = self.client.0.calls()?;
-        if self.awaited.is_none() {
-            self.awaited = Some(calls.awaited()?);
-        }
-        let polled = calls.poll_task(number, cx);
+        let Some(pending) = &mut self.pending else { return Poll::Ready(Err(self.taken())) };
+        self.client.0.check_process()?;
+        let polled = Pin::new(pending).poll(cx);
         if polled.is_ready() {
             self.has_ended();
         }
-        polled.map_ok(farjump::Reply::into_vec)
+        polled.map_ok(farjump::Reply::into_vec).map_err(Error::from)
     }
 
     fn has_ended(&mut self) {
-        (self.number, self.awaited) = (None, None);
+        (self.pending, self.driven) = (None, None);
     }
 
     fn taken(&self) -> Error {
         self.client.0.protocol("the outcome of this call was taken before")
-    }
-}
-
-impl Drop for PendingCall {
-    fn drop(&mut self) {
-        if let Some(number) = self.number.take()
-            && self.client.0.check_process().is_ok()
-            && let Ok(calls) = self.client.0.calls()
-        {
-            calls.cancel(number);
-        }
     }
 }
 
@@ -206,8 +189,14 @@ impl Client {
     pub fn start_call(&self, library: &Library, handle: &Handle, args: &[u8]) -> Result<PendingCall, Error> {
         self.0.check(handle)?;
         self.0.check_process()?;
-        let number = self.0.calls()?.start(self.0.hold(handle), library, &payload(handle, args))?;
-        Ok(PendingCall { client: self.clone(), number: Some(number), awaited: None })
+        let (calls, hold, payload) = (self.0.calls()?, self.0.hold(handle), payload(handle, args));
+        let number = calls.with(|link| {
+            if let Some(request) = hold {
+                link.send_in(Mode::Local, &self.0.library, &request)?;
+            }
+            link.inject(library, &payload).map(Pending::into_raw)
+        })??;
+        Ok(PendingCall { client: self.clone(), pending: Some(calls.pending_from_raw(number)), driven: None })
     }
 
     /// Makes a new object from another one, at the owner. Runs the function of `library` on the object, and the
@@ -295,7 +284,8 @@ impl Client {
     /// [`Error::Link`] when the owner is gone, or the system has no descriptor left; [`Error::Forked`].
     pub fn as_fd(&self) -> Result<BorrowedFd<'_>, Error> {
         self.0.check_process()?;
-        let descriptor = self.0.calls()?.descriptor()?;
+        let descriptor =
+            self.0.calls()?.with(|link| link.as_fd().map(|descriptor| descriptor.as_raw_fd()))??;
         // SAFETY: the link keeps this descriptor for its whole life, and `self` keeps the link, which is never
         // replaced.
         Ok(unsafe { BorrowedFd::borrow_raw(descriptor) })
@@ -312,7 +302,7 @@ impl Client {
     /// As [`Client::as_fd`]. Outcomes that came before the owner's end can still be taken.
     pub fn arm(&self) -> Result<Option<Duration>, Error> {
         self.0.check_process()?;
-        self.0.calls()?.arm()
+        Ok(self.0.calls()?.with(Link::arm)??)
     }
 
     /// Ends the sleep: the owner need not wake this process any more. Does nothing on a client that is not armed.
@@ -322,7 +312,7 @@ impl Client {
     pub fn disarm(&self) -> Result<(), Error> {
         self.0.check_process()?;
         match self.0.calls.get() {
-            Some(calls) => calls.disarm(),
+            Some(calls) => Ok(calls.with(Link::disarm)?),
             None => Ok(()),
         }
     }
@@ -378,7 +368,13 @@ unsafe fn run_here(
     // Taken out, so that a nested call makes another executor.
     let mut here = match HERE.take() {
         Some(here) => here,
-        None => Here { executor: Executor::builder().arena_size(ARENA).build()?, last: None },
+        None => Here {
+            executor: {
+                let config = TargetConfig { arena_size: ARENA, ..TargetConfig::default() };
+                Executor::builder().configured(&config).build()?
+            },
+            last: None,
+        },
     };
     let image = library.native_image_for_cpu(&detected()).map_err(farjump::Error::from)?.id();
     if !here.last.as_ref().is_some_and(|(id, name)| *id == image && name == library.name()) {

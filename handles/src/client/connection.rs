@@ -1,55 +1,45 @@
 //! The connection of a client: requests and their replies, released claims, and the owner's memory.
 
 use std::fmt;
-use std::os::fd::AsRawFd;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use farjump::admin::Admin;
-use farjump::{Library, Link, Mode};
+use farjump::{Ended, Library, Link, Mode, Patience, Pending, SharedLink};
 use farjump_os::{Owner, forked_children};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::client::ClientBuilder;
-use crate::client::abandoned::Abandoned;
-use crate::client::call_link::{CallLink, Ended, Hold};
-use crate::client::patience::Patience;
 use crate::client::reading::Reads;
 use crate::client::releases::Releases;
+use crate::client::{ClientBuilder, lock};
 use crate::error::{Error, GoneWhy};
 use crate::owner::table::Claimed;
 use crate::region::Region;
 use crate::wire::handle::{Handle, Key};
 use crate::wire::refusal::NoMemory;
-use crate::wire::requests::{MAX_CLAIMS, Op, Reader, Status, VERSION, Writer};
+use crate::wire::requests::{MAX_CLAIMS, MIN_LENT, Op, Reader, Status, VERSION, Writer};
 
-/// Number of looks for a reply before the thread sleeps.
-pub(crate) const LOOKS: u32 = 4000;
 /// Number of claims that the client releases without waiting for the next request.
 const RELEASES: usize = MAX_CLAIMS;
 /// Least length of an object, in bytes, whose claim the client releases without waiting.
 const LARGE: usize = 256 << 10;
-/// Longest sleep between two looks.
-pub(crate) const NAP: Duration = Duration::from_millis(10);
 
 /// State that clones and views share.
 pub(crate) struct Inner {
     pub(crate) hello: Hello,
     /// For requests, in mode local.
-    pub(crate) link: Mutex<Link>,
+    pub(crate) link: SharedLink,
     /// For functions, once the first is called.
-    pub(crate) calls: OnceLock<CallLink>,
+    pub(crate) calls: OnceLock<SharedLink>,
     /// The owner's store as a function.
     pub(crate) library: Library,
-    /// Claims to be released with the next request.
-    pub(crate) releases: Mutex<Releases>,
-    /// Requests on `link` whose callers stopped waiting. Locked after `link`, and before `releases`.
-    pub(crate) abandoned: Mutex<Abandoned>,
+    /// Claims to be released with the next request. Locked after `link`. Requests that were abandoned add theirs.
+    pub(crate) releases: Arc<Mutex<Releases>>,
     /// The owner's memory, or the reason why it is not mapped.
     pub(crate) region: OnceLock<Result<Region, String>>,
+    /// Name of the transport of `link`.
+    pub(crate) transport: String,
     /// True if the transport of `link` reads memory that the owner lends.
     pub(crate) reads_memory: bool,
-    /// The reads of `link`. Locked after `link`.
+    /// The reads of `link`. Locked before `link`.
     pub(crate) reading: Mutex<Reads>,
     /// The process that made it.
     pub(crate) owner: Owner,
@@ -75,10 +65,6 @@ impl fmt::Debug for Inner {
     }
 }
 
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Inner {
     pub(crate) fn address(&self) -> &str {
         &self.choices.address
@@ -100,7 +86,7 @@ impl Inner {
     }
 
     pub(crate) fn patience(&self) -> Patience<'static> {
-        Patience::of(self.choices.timeout)
+        Patience::of(self.choices.config.timeout)
     }
 
     /// Sends a request, and waits for the reply.
@@ -109,18 +95,25 @@ impl Inner {
         request: &[u8],
         patience: &mut Patience<'_>,
     ) -> Result<farjump::Reply, Error> {
-        let (link, number) = self.start(request)?;
-        self.await_reply(link, &self.link, number, patience, |link| self.abandon(link, number, request))
+        let number = self.start(request)?;
+        self.link.wait(number, patience).map_err(|ended| {
+            if !matches!(ended, Ended::Failed(_)) {
+                self.abandon(number, request);
+            }
+            self.ended(ended, patience)
+        })
     }
 
-    /// Sends a request. Returns the locked link and the number of the call.
-    fn start(&self, request: &[u8]) -> Result<(MutexGuard<'_, Link>, u32), Error> {
+    /// Sends a request. Returns the number of the call.
+    fn start(&self, request: &[u8]) -> Result<u32, Error> {
         self.check_process()?;
-        let link = lock(&self.link);
-        self.settle(&link);
-        self.send_releases(&link)?;
-        let number = link.inject(&self.library, request)?.into_raw();
-        Ok((link, number))
+        Ok(self.link.hold(|held| {
+            held.settle();
+            held.look(None, |link| {
+                self.send_releases(link)?;
+                link.inject(&self.library, request).map(Pending::into_raw)
+            })
+        })???)
     }
 
     /// Sends a request, and calls `turn` until the reply is there. Stops waiting when `turn` returns `false`.
@@ -129,16 +122,13 @@ impl Inner {
         request: &[u8],
         mut turn: impl FnMut() -> bool,
     ) -> Result<farjump::Reply, Error> {
-        let (mut link, number) = self.start(request)?;
+        let number = self.start(request)?;
         loop {
-            if let Some(reply) = poll_once(&link, number)? {
+            if let Some(reply) = self.link.with(|link| link.poll_raw(number))?? {
                 return Ok(reply);
             }
-            drop(link);
-            let goes_on = turn();
-            link = lock(&self.link);
-            if !goes_on {
-                self.abandon(&link, number, request);
+            if !turn() {
+                self.abandon(number, request);
                 return Err(Error::Interrupted);
             }
         }
@@ -147,7 +137,7 @@ impl Inner {
     /// Sends a request without a reply, or whose reply concerns no caller.
     pub(crate) fn notify(&self, request: &[u8]) -> Result<(), Error> {
         self.check_process()?;
-        Ok(lock(&self.link).send(&self.library, request)?)
+        Ok(self.link.with(|link| link.send(&self.library, request))??)
     }
 
     /// Sends all releases.
@@ -160,72 +150,29 @@ impl Inner {
         Ok(())
     }
 
-    /// Waits for a reply to a call on `link`, which is locked since the call was sent. Sleeps without the lock. If the
-    /// caller's patience ends first, `give_up` gets the link, on which the call is still pending.
-    pub(crate) fn await_reply<'l>(
-        &self,
-        mut link: MutexGuard<'l, Link>,
-        mutex: &'l Mutex<Link>,
-        number: u32,
-        patience: &mut Patience<'_>,
-        give_up: impl FnOnce(&Link),
-    ) -> Result<farjump::Reply, Error> {
-        for _ in 0..LOOKS {
-            if let Some(reply) = poll_once(&link, number)? {
-                return Ok(reply);
-            }
-            std::hint::spin_loop();
-        }
-        loop {
-            let slept = link.arm()?;
-            let descriptor = link.as_fd()?.as_raw_fd();
-            drop(link);
-            if let Some(longest) = slept {
-                let time = patience.slice(longest.min(NAP));
-                patience.sleep(|| sleep_on(descriptor, time));
-            }
-            let goes_on = patience.may_continue();
-            link = lock(mutex);
-            link.disarm();
-            // An interruption goes before a reply that came with it: giving up undoes what the request has done, and the
-            // caller of an interrupted wait does not get its result.
-            let reply = if goes_on { poll_once(&link, number)? } else { None };
-            match reply {
-                Some(reply) => return Ok(reply),
-                None if goes_on && !patience.is_over() => {}
-                None => {
-                    give_up(&link);
-                    let ended = if goes_on { Ended::TimedOut } else { Ended::Interrupted };
-                    return Err(self.ended(ended, patience));
-                }
-            }
-        }
-    }
-
     /// The error of a wait that ended without an outcome.
     pub(crate) fn ended(&self, ended: Ended, patience: &Patience<'_>) -> Error {
         match ended {
             Ended::Interrupted => Error::Interrupted,
             Ended::TimedOut => {
-                Error::TimedOut { address: self.address().to_owned(), timeout: patience.timeout }
+                Error::TimedOut { address: self.address().to_owned(), timeout: patience.timeout() }
             }
-            Ended::Failed(error) => error,
+            Ended::Failed(error) => error.into(),
         }
     }
 
     /// Returns the request that precedes a call at the object, if the owner has a file in which the object may lie.
-    pub(crate) fn hold(&self, handle: &Handle) -> Option<Hold<'_>> {
-        let request = self.hello.spills.then(|| hold_request(handle))?;
-        Some(Hold { store: &self.library, request })
+    pub(crate) fn hold(&self, handle: &Handle) -> Option<Vec<u8>> {
+        self.hello.spills.then(|| hold_request(handle))
     }
 
     /// The link for functions.
-    pub(crate) fn calls(&self) -> Result<&CallLink, Error> {
+    pub(crate) fn calls(&self) -> Result<&SharedLink, Error> {
         if let Some(calls) = self.calls.get() {
             return Ok(calls);
         }
         let link = self.choices.link()?;
-        Ok(self.calls.get_or_init(|| CallLink::new(link)))
+        Ok(self.calls.get_or_init(|| SharedLink::new(link)))
     }
 
     pub(crate) fn greet(&self) -> Result<Hello, Error> {
@@ -262,14 +209,14 @@ impl Inner {
     }
 
     fn map(&self) -> Result<Region, String> {
-        if !self.choices.is_mapped {
+        if !self.choices.config.mapped {
             return Err("the client was told not to map it".to_owned());
         }
         if !self.address().starts_with("unix:") {
             return Err("the owner is reached over TCP, which passes no memory".to_owned());
         }
         let admin = Admin::new(self.address()).map_err(|error| error.to_string())?;
-        let admin = admin.timeout(self.choices.connect_timeout);
+        let admin = admin.timeout(self.choices.config.connect_timeout);
         let memory = admin.object_memory().map_err(|error| error.to_string())?;
         // Another owner may have taken the place of the one that the link leads to, and does not know that one's
         // claims.
@@ -301,14 +248,13 @@ impl Inner {
             let due = releases.due();
             (len >= LARGE && due != 0) || due >= RELEASES
         };
-        let has_abandoned = !lock(&self.abandoned).is_empty();
         // If another thread has the link, its next request takes the releases along.
-        if (is_due || has_abandoned)
-            && let Ok(link) = self.link.try_lock()
-        {
-            self.settle(&link);
-            // A failed link has no claims left.
-            let _ = self.send_releases(&link);
+        if is_due || self.link.has_late() {
+            let _ = self.link.try_hold(|held| {
+                held.settle();
+                // A failed link has no claims left.
+                held.look(None, |link| self.send_releases(link))
+            });
         }
     }
 
@@ -383,6 +329,13 @@ impl Inner {
         self.claimed(handle, &self.exchange_driving(&self.claim_request(handle)?.0, turn)?)
     }
 
+    /// Returns whether to request a loan of this handle's object: it is not mapped here, and the transport reads
+    /// memory.
+    fn reads(&self, handle: &Handle) -> bool {
+        // The handle of a reserved object has no length: the object comes in frames.
+        self.reads_memory && handle.len >= MIN_LENT && self.region().is_err()
+    }
+
     fn claim_request(&self, handle: &Handle) -> Result<Writer, Error> {
         self.check(handle)?;
         let mut request = Writer(Vec::with_capacity(64));
@@ -428,21 +381,4 @@ impl Handle {
     pub fn try_hold(&self, link: &Link, store: &Library) -> Result<(), Error> {
         Ok(link.try_send_in(Mode::Local, store, &hold_request(self))?)
     }
-}
-
-pub(crate) fn poll_once(link: &Link, number: u32) -> Result<Option<farjump::Reply>, Error> {
-    let Some(mut pending) = link.pending_from_raw(number) else { return Ok(None) };
-    let polled = pending.poll()?;
-    let _ = pending.into_raw();
-    Ok(polled)
-}
-
-/// Sleeps until the descriptor of a link is readable, or the time is over. The descriptor stays open as long as the
-/// link.
-pub(crate) fn sleep_on(descriptor: i32, time: Duration) {
-    // SAFETY: the descriptor's link is the client's, which the caller borrows.
-    let descriptor = unsafe { std::os::fd::BorrowedFd::borrow_raw(descriptor) };
-    let time = Timespec::try_from(time).ok();
-    // A failure shortens the sleep, and the caller looks again.
-    let _ = poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], time.as_ref());
 }

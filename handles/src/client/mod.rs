@@ -2,83 +2,85 @@
 
 pub(crate) mod abandoned;
 pub(crate) mod awaiting;
-pub(crate) mod call_link;
 pub(crate) mod calls;
 pub(crate) mod connection;
 pub(crate) mod lifetimes;
-pub(crate) mod patience;
 pub(crate) mod placement;
 pub(crate) mod reading;
 pub(crate) mod releases;
 pub(crate) mod resolver;
+pub(crate) mod sleeping;
 pub(crate) mod transfer;
 pub(crate) mod typed;
 pub(crate) mod view;
 
-use std::sync::{Arc, Mutex, OnceLock, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use farjump::{Key as LinkKey, Library, Link, Mode, objects};
+use farjump::config::{ClientConfig, Config, LinkConfig, Origin};
+use farjump::{Key as LinkKey, Library, Link, Mode, SharedLink, objects};
 use farjump_os::Owner;
 
-use crate::client::connection::{Hello, Inner, lock};
+use crate::client::connection::{Hello, Inner};
 use crate::error::Error;
 use crate::wire::handle::Handle;
 use crate::wire::requests::Op;
 
-/// Time limit if the caller sets none.
-pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Options of a [`Client`].
+/// A connection of a [`Client`] to be made.
 #[derive(Debug)]
 #[must_use]
 pub struct ClientBuilder {
     pub(crate) address: String,
-    pub(crate) connect_timeout: Duration,
-    pub(crate) timeout: Duration,
-    transport: Option<String>,
+    pub(crate) config: ClientConfig,
     key: Option<LinkKey>,
-    pub(crate) is_mapped: bool,
 }
 
 impl ClientBuilder {
-    /// Time limit of the connection.
-    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
+    /// Takes these options, in place of all that were set before.
+    pub fn config(mut self, config: ClientConfig) -> Self {
+        self.config = config;
         self
     }
 
-    /// Time limit of requests without one of their own. [`DEFAULT_TIMEOUT`] unless set.
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
-        self
+    /// Time limit of the connection ([`ClientConfig::connect_timeout`]).
+    pub fn connect_timeout(self, timeout: Duration) -> Self {
+        self.with(|config| config.connect_timeout(timeout))
     }
 
-    /// The transport, by its name. Unless set, the best one that both processes have.
-    pub fn transport(mut self, name: &str) -> Self {
-        self.transport = Some(name.to_owned());
-        self
+    /// Time limit of requests without one of their own ([`ClientConfig::timeout`]).
+    pub fn timeout(self, timeout: Duration) -> Self {
+        self.with(|config| config.timeout(timeout))
     }
 
-    /// The key, at a `tcp:` address.
+    /// The transport, by its name ([`ClientConfig::transport`]).
+    pub fn transport(self, name: &str) -> Self {
+        self.with(|config| config.transport(name))
+    }
+
+    /// Sets whether to map the owner's memory if possible ([`ClientConfig::mapped`]).
+    pub fn mapped(self, mapped: bool) -> Self {
+        self.with(|config| config.mapped(mapped))
+    }
+
+    fn with(self, set: impl FnOnce(ClientConfig) -> ClientConfig) -> Self {
+        ClientBuilder { config: set(self.config), ..self }
+    }
+
+    /// The key, at a `tcp:` address. [`ClientConfig::key_file`] goes before it.
     pub fn key(mut self, key: LinkKey) -> Self {
         self.key = Some(key);
         self
     }
 
-    /// Sets whether to map the owner's memory if possible. Without that all bytes travel in frames. On unless turned
-    /// off.
-    pub fn mapped(mut self, mapped: bool) -> Self {
-        self.is_mapped = mapped;
-        self
-    }
-
     /// Connects a link to the owner.
     pub(crate) fn link(&self) -> Result<Link, Error> {
-        let mut builder = Link::builder(&self.address).connect_timeout(self.connect_timeout);
-        if let Some(transport) = &self.transport {
-            builder = builder.transport(transport);
-        }
+        self.config.check(|_| Origin::Program).map_err(farjump::Error::from)?;
+        let link = LinkConfig {
+            connect_timeout: self.config.connect_timeout,
+            transport: self.config.transport.clone(),
+            ..LinkConfig::default()
+        };
+        let mut builder = Link::builder(&self.address).config(link);
         if let Some(key) = &self.key {
             builder = builder.key(key.clone());
         }
@@ -89,20 +91,24 @@ impl ClientBuilder {
     ///
     /// # Errors
     /// [`Error::Link`] when no process listens there, or it has no store; [`Error::Protocol`].
-    pub fn connect(self) -> Result<Client, Error> {
+    pub fn connect(mut self) -> Result<Client, Error> {
         let owner = Owner::this();
+        // Once: a later link of this client is not to depend on the file as it is then.
+        if let Some(file) = self.config.key_file.as_ref().filter(|_| self.address.starts_with("tcp:")) {
+            self.key = Some(LinkKey::read(file).map_err(farjump::Error::from)?);
+        }
         let link = self.link()?;
         link.set_mode(Mode::Local);
         let library = Library::by_name(objects::NAME).map_err(farjump::Error::from)?;
         let mut inner = Inner {
             hello: Hello::default(),
+            transport: link.transport(),
             reads_memory: link.reads_memory(),
             reading: Mutex::default(),
-            link: Mutex::new(link),
+            link: SharedLink::new(link),
             calls: OnceLock::new(),
             library,
-            releases: Mutex::default(),
-            abandoned: Mutex::default(),
+            releases: Arc::default(),
             region: OnceLock::new(),
             owner,
             choices: self,
@@ -129,20 +135,13 @@ impl Client {
 
     /// Returns a builder with options.
     pub fn builder(address: &str) -> ClientBuilder {
-        ClientBuilder {
-            address: address.to_owned(),
-            connect_timeout: Duration::from_secs(5),
-            timeout: DEFAULT_TIMEOUT,
-            transport: None,
-            key: None,
-            is_mapped: true,
-        }
+        ClientBuilder { address: address.to_owned(), config: ClientConfig::default(), key: None }
     }
 
     /// Name of the transport that carries the requests, and reads the owner's memory if it can
     /// ([`View::access`](crate::View::access)).
     pub fn transport(&self) -> String {
-        lock(&self.0.link).transport()
+        self.0.transport.clone()
     }
 
     /// The address that the client is connected to.
@@ -162,11 +161,7 @@ impl Client {
         if self.0.check_process().is_err() {
             return true;
         }
-        match self.0.link.try_lock() {
-            Ok(link) => link.is_gone(),
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().is_gone(),
-            Err(TryLockError::WouldBlock) => false,
-        }
+        self.0.link.try_hold(|held| held.link().is_none_or(Link::is_gone)).unwrap_or(false)
     }
 
     /// The epoch of the owner's store.
@@ -230,4 +225,8 @@ impl Client {
         let reply = self.0.exchange(&request.0, &mut self.0.patience())?;
         self.0.fields(&reply, handle.number)?.u64().ok_or_else(|| self.0.malformed())
     }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

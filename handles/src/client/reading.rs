@@ -5,42 +5,40 @@
 //! in its caller's check, stops no other thread from reading. A read made inside such a check does not wait for the
 //! read below it, either.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use farjump::core::transport::{Cause, TransportError};
 use farjump::objects::ReadBytes;
-use farjump::{Link, MemoryRead};
+use farjump::{Link, MemoryRead, Patience, SharedLink};
 
-use crate::client::Client;
-use crate::client::connection::{Inner, NAP, lock};
-use crate::client::patience::Patience;
+use crate::client::sleeping::NAP;
+use crate::client::{Client, lock};
 use crate::error::Error;
 use crate::owner::table::Claimed;
 use crate::wire::handle::Handle;
-use crate::wire::requests::MIN_LENT;
 
 /// Number of looks for the bytes before the thread sleeps.
 const LOOKS: u32 = 2000;
 /// The first sleep between two looks.
 const FIRST_NAP: Duration = Duration::from_micros(20);
 
-/// A link that reads memory: [`Link`], or a test's.
+/// A link that reads memory: [`SharedLink`], or a test's.
 trait ReadsMemory {
     /// As [`Link::start_read`].
-    fn start(&self, key: &[u8], len: usize) -> Result<(), TransportError>;
+    fn start(&self, key: &[u8], len: usize) -> Result<Result<(), TransportError>, farjump::Error>;
 
     /// As [`Link::poll_read`].
     fn poll(&self) -> Result<MemoryRead, farjump::Error>;
 }
 
-impl ReadsMemory for Link {
-    fn start(&self, key: &[u8], len: usize) -> Result<(), TransportError> {
-        self.start_read(key, len)
+impl ReadsMemory for SharedLink {
+    fn start(&self, key: &[u8], len: usize) -> Result<Result<(), TransportError>, farjump::Error> {
+        self.with(|link| link.start_read(key, len))
     }
 
     fn poll(&self) -> Result<MemoryRead, farjump::Error> {
-        self.poll_read()
+        self.with(Link::poll_read)?
     }
 }
 
@@ -54,7 +52,7 @@ enum Outcome {
     Refused(TransportError),
 }
 
-/// The reads of a link. Locked after the link.
+/// The reads of a link. Locked before the link.
 #[derive(Default)]
 pub(crate) struct Reads {
     /// Number of the last read.
@@ -98,18 +96,18 @@ impl Reads {
         link: &impl ReadsMemory,
         loan: &[u8],
         read: Read,
-    ) -> Result<Option<u64>, TransportError> {
+    ) -> Result<Result<Option<u64>, TransportError>, farjump::Error> {
         if self.in_flight.is_some() {
-            return Ok(None);
+            return Ok(Ok(None));
         }
-        match link.start(loan, read.1) {
+        match link.start(loan, read.1)? {
             Ok(()) => {}
-            Err(error) if *error.cause() == Cause::Full => return Ok(None),
-            Err(error) => return Err(error),
+            Err(error) if *error.cause() == Cause::Full => return Ok(Ok(None)),
+            Err(error) => return Ok(Err(error)),
         }
         self.last += 1;
         self.in_flight = Some(InFlight { number: self.last, read, is_wanted: true });
-        Ok(Some(self.last))
+        Ok(Ok(Some(self.last)))
     }
 
     /// Takes the outcome of an ended read.
@@ -131,15 +129,6 @@ impl Reads {
                 true
             }
         }
-    }
-}
-
-impl Inner {
-    /// Returns whether to request a loan of this handle's object: it is not mapped here, and the transport reads
-    /// memory.
-    pub(crate) fn reads(&self, handle: &Handle) -> bool {
-        // The handle of a reserved object has no length: the object comes in frames.
-        self.reads_memory && handle.len >= MIN_LENT && self.region().is_err()
     }
 }
 
@@ -172,7 +161,7 @@ impl Client {
 
 /// Reads by a link that several threads share.
 struct Reader<'r, L> {
-    link: &'r Mutex<L>,
+    link: &'r L,
     reads: &'r Mutex<Reads>,
     address: &'r str,
     /// Releases a claim.
@@ -185,7 +174,7 @@ impl<L: ReadsMemory> Reader<'_, L> {
     fn read(&self, loan: &[u8], read: Read, patience: &mut Patience<'_>) -> Result<Option<ReadBytes>, Error> {
         let mut pace = Pace { looks: 0, nap: FIRST_NAP };
         let number = loop {
-            match self.with(|link, reads| Ok((reads.look(link)?, reads.start(link, loan, read))))? {
+            match self.with(|link, reads| Ok((reads.look(link)?, reads.start(link, loan, read)?)))? {
                 Ok(Some(number)) => break number,
                 Ok(None) => {}
                 Err(error) => return Ok(comes_in_frames(read, &error)),
@@ -218,15 +207,12 @@ impl<L: ReadsMemory> Reader<'_, L> {
         }
     }
 
-    /// Locks the link and its reads for `act` alone. Releases the claim of an ended read whose caller stopped waiting.
+    /// Locks the reads for `act` alone. Releases the claim of an ended read whose caller stopped waiting.
     fn with<T>(
         &self,
         act: impl FnOnce(&L, &mut Reads) -> Result<(Option<Read>, T), farjump::Error>,
     ) -> Result<T, Error> {
-        let (unwanted, done) = {
-            let link: MutexGuard<'_, L> = lock(self.link);
-            act(&link, &mut lock(self.reads))?
-        };
+        let (unwanted, done) = act(self.link, &mut lock(self.reads))?;
         unwanted.into_iter().for_each(self.release);
         Ok(done)
     }
@@ -242,7 +228,7 @@ impl<L: ReadsMemory> Reader<'_, L> {
             return Err(Error::Interrupted);
         }
         if patience.is_over() {
-            let (address, timeout) = (self.address.to_owned(), patience.timeout);
+            let (address, timeout) = (self.address.to_owned(), patience.timeout());
             return Err(Error::TimedOut { address, timeout });
         }
         let time = patience.slice(pace.nap);
@@ -277,16 +263,17 @@ mod tests {
         may_end: Cell<bool>,
     }
 
-    impl ReadsMemory for Device {
-        fn start(&self, key: &[u8], len: usize) -> Result<(), TransportError> {
-            assert_eq!((key, self.in_flight.replace(Some(len))), (&b"loan"[..], None));
-            Ok(())
+    impl ReadsMemory for Mutex<Device> {
+        fn start(&self, key: &[u8], len: usize) -> Result<Result<(), TransportError>, farjump::Error> {
+            assert_eq!((key, lock(self).in_flight.replace(Some(len))), (&b"loan"[..], None));
+            Ok(Ok(()))
         }
 
         fn poll(&self) -> Result<MemoryRead, farjump::Error> {
-            Ok(match self.in_flight.get().filter(|_| self.may_end.get()) {
+            let device = lock(self);
+            Ok(match device.in_flight.get().filter(|_| device.may_end.get()) {
                 Some(len) => {
-                    self.in_flight.set(None);
+                    device.in_flight.set(None);
                     MemoryRead::Done(ReadBytes::new(vec![len as u8; len]))
                 }
                 None => MemoryRead::InFlight,

@@ -6,13 +6,12 @@ use std::fmt;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use farjump::{Key, Library, WaitError};
+use farjump::{Key, Library, Patience, WaitError};
 use farjump_os::PerProcess;
 
 use crate::client::Client;
 use crate::client::awaiting::all_async;
 use crate::client::calls::all;
-use crate::client::patience::Patience;
 use crate::client::view::View;
 use crate::clock::now;
 use crate::error::{Error, GoneWhy};

@@ -2,19 +2,16 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
-use rustix::event::Timespec;
-use rustix::thread::futex;
+use farjump::{Ended, Patience};
 
 use crate::client::Client;
-use crate::client::connection::{NAP, lock};
-use crate::client::patience::Patience;
+use crate::client::sleeping::{NAP, Nap, sleep_on_word};
 use crate::client::view::View;
 use crate::error::Error;
 use crate::owner::store::check_type_name;
 use crate::owner::table::Claimed;
+use crate::owner::topic::Wait;
 use crate::wire::handle::{Handle, Key};
 use crate::wire::requests::{MAX_READ, Op, Reader, Writer};
 
@@ -24,22 +21,6 @@ const INLINE: usize = 1024;
 const PART: usize = 256 << 10;
 /// Maximum number of requests to read or write under way at a time.
 const WINDOW: usize = 8;
-
-/// Requests of a client that are under way. Dropping this cancels them.
-struct Requests<'c> {
-    client: &'c Client,
-    numbers: VecDeque<u32>,
-}
-
-impl Drop for Requests<'_> {
-    fn drop(&mut self) {
-        if self.numbers.is_empty() || self.client.0.check_process().is_err() {
-            return;
-        }
-        let link = lock(&self.client.0.link);
-        self.numbers.iter().for_each(|number| drop(link.pending_from_raw(*number)));
-    }
-}
 
 impl Client {
     /// Returns `Ok` if the owner's memory is mapped, and otherwise the reason why not.
@@ -87,36 +68,17 @@ impl Client {
     /// # Errors
     /// As [`Client::get_with`].
     pub fn wait(&self, handle: &Handle, patience: &mut Patience<'_>) -> Result<View, Error> {
-        let mut nap = Duration::from_micros(50);
+        let mut nap = Nap::default();
         loop {
-            let word = match self.0.claim(handle, patience)? {
+            let offset = match self.0.claim(handle, patience)? {
                 Ok((claimed, loan)) => return self.view(handle, claimed, &loan, patience),
                 Err(word) => word,
             };
-            if !patience.may_continue() {
-                return Err(Error::Interrupted);
+            // The owner changes the word when it has the contents.
+            let wait = Wait { offset, value: 0 };
+            if !sleep_on_word(self.0.region().ok(), wait, NAP, &mut nap, patience)? {
+                return Err(self.0.ended(Ended::TimedOut, patience));
             }
-            if patience.is_over() {
-                let (address, timeout) = (self.address().to_owned(), patience.timeout);
-                return Err(Error::TimedOut { address, timeout });
-            }
-            let region = self.0.region().ok().filter(|_| word.is_multiple_of(4));
-            let word = region.and_then(|region| region.at(word, 4));
-            let time = patience.slice(if word.is_some() { NAP } else { nap });
-            match word {
-                Some(word) => {
-                    // SAFETY: the word lies in the mapped region, at a multiple of 4. The owner changes it by atomic
-                    // operations, and here it is only read.
-                    let word = unsafe { AtomicU32::from_ptr(word.as_ptr().cast()) };
-                    if word.load(Ordering::Acquire) == 0 {
-                        let time = Timespec::try_from(time).ok();
-                        // Woken, timed out or failed: the claim above decides.
-                        patience.sleep(|| _ = futex::wait(word, futex::Flags::empty(), 0, time.as_ref()));
-                    }
-                }
-                None => patience.sleep(|| std::thread::sleep(time)),
-            }
-            nap = (nap * 2).min(NAP);
         }
     }
 
@@ -156,11 +118,11 @@ impl Client {
         // A reply brings as many bytes as the link takes. The first reply shows how many.
         let mut step = MAX_READ;
         while bytes.len() < len {
-            let mut requests = Requests { client: self, numbers: VecDeque::new() };
-            {
-                self.0.check_process()?;
-                let link = lock(&self.0.link);
-                let window = if bytes.is_empty() { 1 } else { WINDOW };
+            self.0.check_process()?;
+            // Dropping them cancels them.
+            let mut requests = VecDeque::new();
+            let window = if bytes.is_empty() { 1 } else { WINDOW };
+            self.0.link.with(|link| {
                 for place in 0..window as u64 {
                     let at = bytes.len() as u64 + place * step;
                     if at >= claimed.len {
@@ -168,15 +130,14 @@ impl Client {
                     }
                     let mut request = Writer::request(Op::Read);
                     request.u64(claimed.claim).u64(at).u64(step);
-                    requests.numbers.push_back(link.inject(&self.0.library, &request.0)?.into_raw());
+                    let number = link.inject(&self.0.library, &request.0)?.into_raw();
+                    requests.push_back(self.0.link.pending_from_raw(number));
                 }
-            }
+                Ok::<_, farjump::Error>(())
+            })??;
             for place in 0.. {
-                let Some(number) = requests.numbers.pop_front() else { break };
-                let link = lock(&self.0.link);
-                let reply = self.0.await_reply(link, &self.0.link, number, patience, |link| {
-                    drop(link.pending_from_raw(number));
-                })?;
+                let Some(request) = requests.pop_front() else { break };
+                let reply = request.wait(patience).map_err(|ended| self.0.ended(ended, patience))?;
                 let part = self.0.fields(&reply, claimed.claim)?.0;
                 let wanted = (len - bytes.len()).min(step as usize);
                 if part.is_empty() || part.len() > wanted || (place > 0 && part.len() < wanted) {
@@ -301,15 +262,17 @@ impl Client {
     /// Sends the contents of an object through frames. The commit behind them shows whether they came.
     fn push(&self, number: u64, parts: &[&[u8]]) -> Result<(), Error> {
         self.0.check_process()?;
-        let link = lock(&self.0.link);
         let mut at = 0;
         let mut request = Writer(Vec::with_capacity(PART + 32));
-        for part in parts.iter().flat_map(|part| part.chunks(PART)) {
-            request.0.clear();
-            request.u8(Op::Write as u8).u64(number).u64(at).bytes(part);
-            link.send(&self.0.library, &request.0)?;
-            at += part.len() as u64;
-        }
-        Ok(())
+        let sent = self.0.link.with(|link| {
+            for part in parts.iter().flat_map(|part| part.chunks(PART)) {
+                request.0.clear();
+                request.u8(Op::Write as u8).u64(number).u64(at).bytes(part);
+                link.send(&self.0.library, &request.0)?;
+                at += part.len() as u64;
+            }
+            Ok::<_, farjump::Error>(())
+        })?;
+        Ok(sent?)
     }
 }

@@ -6,8 +6,9 @@ use std::ops::Deref;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use farjump::Patience;
+
 use crate::client::Client;
-use crate::client::patience::Patience;
 use crate::client::view::View;
 use crate::error::Error;
 use crate::owner::store::Store;

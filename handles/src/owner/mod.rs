@@ -1,11 +1,7 @@
 //! A store and the service that serves it: objects, claims and topics.
 
-pub(crate) mod accounts;
 pub(crate) mod allocator;
-pub(crate) mod holds;
 pub(crate) mod lenders;
-pub(crate) mod object;
-pub(crate) mod quarantine;
 pub(crate) mod service;
 pub(crate) mod shared;
 pub(crate) mod spill;

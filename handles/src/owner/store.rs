@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use farjump::config::{Config, Origin, StoreConfig};
 use farjump::objects::{FIRST_PAGE, ObjectListing};
 use farjump_os::resources;
 
@@ -22,20 +23,11 @@ use crate::wire::refusal::{ClaimFailed, Refusal};
 /// Default capacity of a store in bytes, if the process may use twice as many.
 pub const DEFAULT_CAPACITY: u64 = 1 << 30;
 
-/// Options of a [`Store`].
-#[derive(Clone, Debug)]
+/// A [`Store`] to be made.
+#[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct StoreOptions {
-    capacity: u64,
-    spill: Option<(PathBuf, u64)>,
-    addresses: Vec<String>,
-}
-
-impl Default for StoreOptions {
-    fn default() -> StoreOptions {
-        let capacity = capacity_within(resources::memory());
-        StoreOptions { capacity, spill: None, addresses: Vec::new() }
-    }
+    config: StoreConfig,
 }
 
 /// Returns the default capacity of a store in bytes, if the process may use `memory` bytes.
@@ -44,39 +36,43 @@ fn capacity_within(memory: u64) -> u64 {
 }
 
 impl StoreOptions {
-    /// Most bytes of the objects, rounded up to pages. Only used bytes take memory. Unless set, 1 GiB, or half of the
-    /// memory that the process may use by its control group and its limits, whichever is less.
+    /// Takes these options, in place of all that were set before.
+    pub fn config(mut self, config: StoreConfig) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Most bytes of the objects ([`StoreConfig::capacity`]).
     pub fn capacity(mut self, bytes: u64) -> Self {
-        self.capacity = bytes;
+        self.config.capacity = Some(bytes);
         self
     }
 
-    /// When the memory is full, writes the objects whose last use is longest ago to a file in `folder`, of at most
-    /// `bytes`. The store reads an object back when it is used. The file has no name, and ends with the process.
-    /// Without a file, a full store refuses new objects.
-    ///
-    /// The store starts a thread that reads and writes the file, `farjump-spill`, which ends with the store. Calls of
-    /// [`Store`] that need the file wait on their own thread. Requests of clients wait without delaying others. A
-    /// forked child has no such thread: its store is full, and objects in the file are lost to it.
+    /// The folder of a file for objects that memory has no space for, and its most bytes
+    /// ([`StoreConfig::spill_folder`]).
     pub fn spill(mut self, folder: impl Into<PathBuf>, bytes: u64) -> Self {
-        self.spill = Some((folder.into(), bytes));
+        (self.config.spill_folder, self.config.spill_bytes) = (Some(folder.into()), Some(bytes));
         self
     }
 
-    /// A further address for the handles, by which other processes reach a target of this store: that of a proxy, or a
-    /// name of the machine. All handles have the addresses of the store's targets.
+    /// A further address for the handles ([`StoreConfig::address`]).
     pub fn address(mut self, address: impl Into<String>) -> Self {
-        self.addresses.push(address.into());
+        self.config.address.push(address.into());
         self
     }
 
     /// Makes the store.
     ///
     /// # Errors
-    /// [`Error::Memory`], [`Error::File`] for a folder in which no file can be made.
+    /// [`Error::Link`] for an option out of range; [`Error::Memory`], [`Error::File`] for a folder in which no file can be
+    /// made.
     pub fn build(self) -> Result<Store, Error> {
-        let region = Arc::new(OwnRegion::create(self.capacity)?);
-        let spill = self.spill.map(|(folder, bytes)| Spill::create(&folder, bytes, Arc::clone(&region)));
+        let config = self.config;
+        config.check(|_| Origin::Program).map_err(farjump::Error::from)?;
+        let capacity = config.capacity.unwrap_or_else(|| capacity_within(resources::memory()));
+        let region = Arc::new(OwnRegion::create(capacity)?);
+        let spill = config.spill_folder.zip(config.spill_bytes);
+        let spill = spill.map(|(folder, bytes)| Spill::create(&folder, bytes, Arc::clone(&region)));
         let spill = spill.transpose()?;
         let mut random = [0; 40];
         fill_random(&mut random)?;
@@ -86,7 +82,7 @@ impl StoreOptions {
         epoch.copy_from_slice(&random[32..]);
         let table = Table::new(Arc::clone(&region), spill, u64::from_le_bytes(epoch), secret);
         let shared = Shared::new(region, table);
-        for address in &self.addresses {
+        for address in &config.address {
             shared.add_address(address);
         }
         Ok(Store(Arc::new(shared)))
@@ -385,6 +381,5 @@ mod tests {
     fn a_store_takes_half_of_the_process_memory_up_to_a_limit() {
         assert_eq!(capacity_within(300 << 20), 150 << 20);
         assert_eq!(capacity_within(64 << 30), DEFAULT_CAPACITY);
-        assert_eq!(StoreOptions::default().capacity, capacity_within(resources::memory()));
     }
 }

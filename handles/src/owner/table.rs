@@ -8,10 +8,14 @@
 //! [turn](crate::owner::turn) visits a bounded number of objects, and leaves the rest of its work to later turns
 //! (`docs/design/objects.md`).
 
+pub(crate) mod accounts;
 mod ends;
+pub(crate) mod holds;
 mod listing;
 mod memory;
 mod moves;
+pub(crate) mod object;
+pub(crate) mod quarantine;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -21,12 +25,12 @@ use std::time::{Duration, Instant};
 use farjump::objects::{Loan, SourceMemory};
 use rustix::thread::futex;
 
-use crate::owner::accounts::{Accounts, CLAIM, LOAN};
 use crate::owner::allocator::{Allocator, Block, UNIT};
-use crate::owner::holds::Holds;
-use crate::owner::object::{Object, State};
-use crate::owner::quarantine::Quarantine;
 use crate::owner::spill::{FileThread, Spill};
+use crate::owner::table::accounts::{Accounts, CLAIM, LOAN};
+use crate::owner::table::holds::Holds;
+use crate::owner::table::object::{Object, State};
+use crate::owner::table::quarantine::Quarantine;
 use crate::owner::turn::Turn;
 use crate::region::OwnRegion;
 use crate::wire::handle::Key;

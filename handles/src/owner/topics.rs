@@ -19,9 +19,9 @@ use crate::owner::topic::{
     Choices, Next, Published, Refused, Topic, Word, record, signal, wait_for, with_word,
 };
 use crate::streams::{
-    DEFAULT_TOPIC_CAPACITY, MAX_MEMBERS, MAX_STREAM_HANDLE, MAX_TOPIC_CAPACITY, MAX_TOPICS, Overflow,
-    PublisherOptions, SubscriberOptions,
+    DEFAULT_TOPIC_CAPACITY, MAX_MEMBERS, MAX_STREAM_HANDLE, MAX_TOPIC_CAPACITY, MAX_TOPICS,
 };
+use crate::{Overflow, PublisherConfig, SubscriberConfig};
 
 mod ends;
 #[cfg(test)]
@@ -127,7 +127,7 @@ impl Topics {
         table: &mut Table,
         source: Source,
         name: &str,
-        options: &PublisherOptions,
+        options: &PublisherConfig,
     ) -> Result<u64, Refused> {
         let choices = match (options.capacity, options.keep) {
             (None, 0) => None,
@@ -157,7 +157,7 @@ impl Topics {
         let topic = self.topics.get_mut(&topic_id).ok_or(Refused::Unknown)?;
         if topic.choices.is_none() {
             let standard = Choices { capacity: DEFAULT_TOPIC_CAPACITY, keep: 0 };
-            (topic.choices, topic.awaited) = (Some(choices.unwrap_or(standard)), options.awaited);
+            (topic.choices, topic.awaited) = (Some(choices.unwrap_or(standard)), options.await_subscribers);
         }
         topic.open();
         let drops_oldest = matches!(options.overflow, Overflow::DropOldest);
@@ -250,7 +250,7 @@ impl Topics {
         table: &mut Table,
         source: Source,
         name: &str,
-        options: &SubscriberOptions,
+        options: &SubscriberConfig,
     ) -> Result<(u64, u64), Refused> {
         let topic_id = self.topic(table, source, name)?;
         let topic = self.topics.get_mut(&topic_id).ok_or(Refused::Unknown)?;
@@ -260,7 +260,7 @@ impl Topics {
         self.admit(table, source, topic_id, record::SUBSCRIBER)?;
         let id = self.next_number();
         let topic = self.topics.get_mut(&topic_id).ok_or(Refused::Unknown)?;
-        let next = topic.add(id, source, options.publishers, options.from_oldest);
+        let next = topic.add(id, source, options.publishers, !options.from_now);
         self.subscribers.insert(id, topic_id);
         self.members.insert((source, id));
         self.tend(table, topic_id);

@@ -20,94 +20,6 @@ pub const MAX_MEMBERS: usize = 1024;
 /// Most bytes of an encoded handle in a stream.
 pub const MAX_STREAM_HANDLE: usize = 1024;
 
-/// The action of a publisher when the topic is full.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub enum Overflow {
-    /// It waits until the slowest subscriber has advanced.
-    #[default]
-    Wait,
-    /// It fails at once with [`StreamFault::Full`].
-    Refuse,
-    /// It drops the oldest entry. Subscribers that have not received the entry learn how many they lost
-    /// ([`Item::lost`](crate::Item::lost)).
-    DropOldest,
-}
-
-/// Options of a [`Publisher`](crate::Publisher).
-#[derive(Clone, Debug)]
-#[must_use]
-pub struct PublisherOptions {
-    pub(crate) capacity: Option<u32>,
-    pub(crate) keep: u32,
-    pub(crate) awaited: u32,
-    pub(crate) overflow: Overflow,
-}
-
-impl Default for PublisherOptions {
-    fn default() -> PublisherOptions {
-        PublisherOptions { capacity: None, keep: 0, awaited: 1, overflow: Overflow::Wait }
-    }
-}
-
-impl PublisherOptions {
-    /// Most entries of the topic that some subscriber has not passed yet. The first publisher of a topic decides: the
-    /// owner refuses a later one that requests another capacity. [`DEFAULT_TOPIC_CAPACITY`] unless set.
-    pub fn capacity(mut self, entries: u32) -> Self {
-        self.capacity = Some(entries);
-        self
-    }
-
-    /// Number of latest entries that stay for late subscribers, though all others have passed them. The first publisher
-    /// of a topic decides. None unless set.
-    pub fn keep(mut self, entries: u32) -> Self {
-        self.keep = entries;
-        self
-    }
-
-    /// Number of subscribers for which the topic waits. Until that many have come, entries leave the topic only by
-    /// [`Overflow::DropOldest`]. The first publisher of a topic decides. 1 unless set.
-    pub fn await_subscribers(mut self, count: u32) -> Self {
-        self.awaited = count;
-        self
-    }
-
-    /// The action of this publisher when the topic is full. [`Overflow::Wait`] unless set.
-    pub fn overflow(mut self, overflow: Overflow) -> Self {
-        self.overflow = overflow;
-        self
-    }
-}
-
-/// Options of a [`Subscriber`](crate::Subscriber).
-#[derive(Clone, Debug)]
-#[must_use]
-pub struct SubscriberOptions {
-    pub(crate) from_oldest: bool,
-    pub(crate) publishers: u32,
-}
-
-impl Default for SubscriberOptions {
-    fn default() -> SubscriberOptions {
-        SubscriberOptions { from_oldest: true, publishers: 1 }
-    }
-}
-
-impl SubscriberOptions {
-    /// Begins with the next entry that is published, and not with the oldest in the topic.
-    pub fn from_now(mut self) -> Self {
-        self.from_oldest = false;
-        self
-    }
-
-    /// Number of publishers that must have opened the topic before the stream can end. With 0, the stream ends whenever
-    /// no publisher is open and the subscriber has received all entries. 1 unless set.
-    pub fn publishers(mut self, count: u32) -> Self {
-        self.publishers = count;
-        self
-    }
-}
-
 /// A fault of a stream.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -121,7 +33,7 @@ pub enum StreamFault {
     /// The topic is full, and no subscriber has advanced in time.
     #[error(
         "it is full, because its slowest subscriber has not gone on or none has come: wait longer, or choose a larger capacity \
-         or to drop the oldest entries (PublisherOptions)"
+         or to drop the oldest entries (PublisherConfig::overflow)"
     )]
     Full,
     /// A publisher ended without finishing. All its entries came before.

@@ -1,15 +1,13 @@
 //! Access to the owner of a topic: a client's link, or calls within the owner's process.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use farjump::objects;
-use rustix::event::Timespec;
-use rustix::thread::futex;
+use farjump::{Patience, objects};
 
+use crate::ClientConfig;
 use crate::client::Client;
-use crate::client::patience::Patience;
+use crate::client::sleeping::{Nap, sleep_on_word};
 use crate::error::Error;
 use crate::owner::store::Store;
 use crate::owner::table::Source;
@@ -24,10 +22,6 @@ use crate::streams::{self, StreamFault};
 const REPLY: Duration = Duration::from_secs(1);
 /// Time after which a sleeping waiter requests again, so that it notices that the owner is gone.
 const REPEAT_AFTER: Duration = Duration::from_secs(1);
-/// Longest sleep where the owner's memory is not mapped.
-const NAP: Duration = Duration::from_millis(10);
-/// First sleep where the owner's memory is not mapped.
-const FIRST_NAP: Duration = Duration::from_micros(50);
 
 /// The route to reach the owner.
 #[derive(Clone, Debug)]
@@ -118,7 +112,7 @@ impl Route {
     pub(crate) fn patience(&self) -> Patience<'static> {
         match self {
             Route::Client(client) => client.0.patience(),
-            Route::Store(_) => Patience::of(crate::client::DEFAULT_TIMEOUT),
+            Route::Store(_) => Patience::of(ClientConfig::default().timeout),
         }
     }
 
@@ -133,8 +127,8 @@ impl Route {
         }
     }
 
-    /// Sleeps until the word changes, a second is over, or the caller's patience ends. If the word cannot be read here,
-    /// sleeps for a nap, each longer than the one before. Returns `Ok(false)` when the patience is over.
+    /// Sleeps until the word changes, a second is over, or the caller's patience ends. Returns `Ok(false)` when the
+    /// patience is over.
     pub(crate) fn sleep(
         &self,
         wait: Wait,
@@ -145,43 +139,7 @@ impl Route {
             Route::Client(client) => client.0.region().ok(),
             Route::Store(store) => Some(&store.0.region().region),
         };
-        let word =
-            region.filter(|_| wait.offset.is_multiple_of(4)).and_then(|region| region.at(wait.offset, 4));
-        let until = Instant::now() + REPEAT_AFTER;
-        loop {
-            if !patience.may_continue() {
-                return Err(Error::Interrupted);
-            }
-            if patience.is_over() {
-                return Ok(false);
-            }
-            let Some(word) = word else {
-                let time = patience.slice(nap.0);
-                nap.0 = (nap.0 * 2).min(NAP);
-                patience.sleep(|| std::thread::sleep(time));
-                return Ok(true);
-            };
-            // SAFETY: the word lies in the mapped region, at a multiple of 4. The owner changes it by atomic
-            // operations, and here it is only read.
-            let word = unsafe { AtomicU32::from_ptr(word.as_ptr().cast()) };
-            if word.load(Ordering::Acquire) != wait.value || Instant::now() >= until {
-                return Ok(true);
-            }
-            let time = patience.slice(patience.longest_sleep(REPEAT_AFTER));
-            let time = Timespec::try_from(time).ok();
-            // Woken, timed out or failed: the word shows whether to continue.
-            patience.sleep(|| _ = futex::wait(word, futex::Flags::empty(), wait.value, time.as_ref()));
-        }
-    }
-}
-
-/// The next sleep where the word cannot be read.
-#[derive(Debug)]
-pub(crate) struct Nap(Duration);
-
-impl Default for Nap {
-    fn default() -> Nap {
-        Nap(FIRST_NAP)
+        sleep_on_word(region, wait, REPEAT_AFTER, nap, patience)
     }
 }
 

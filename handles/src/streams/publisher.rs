@@ -1,15 +1,18 @@
 //! Publishers.
 
+use farjump::Patience;
+
 use crate::client::Client;
-use crate::client::patience::Patience;
+use crate::client::sleeping::Nap;
 use crate::error::Error;
 use crate::owner::store::Store;
 use crate::wire::handle::Handle;
 use crate::wire::requests::Reader;
 
-use crate::streams::path::{Nap, Place, Route, TopicReply};
+use crate::streams::path::{Place, Route, TopicReply};
 use crate::streams::wire::{StreamOp, request};
-use crate::streams::{MAX_STREAM_HANDLE, Overflow, PublisherOptions, StreamFault};
+use crate::streams::{MAX_STREAM_HANDLE, StreamFault};
+use crate::{Overflow, PublisherConfig};
 
 /// A publisher of handles in a topic. The topic's subscribers get them in the order in which they were published.
 ///
@@ -18,11 +21,11 @@ use crate::streams::{MAX_STREAM_HANDLE, Overflow, PublisherOptions, StreamFault}
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use farjump_handles::{Patience, PublisherOptions, Store, SubscriberOptions};
+/// use farjump_handles::{Patience, PublisherConfig, Store, SubscriberConfig};
 ///
 /// let store = Store::new()?;
-/// let mut subscriber = store.subscribe("frames", SubscriberOptions::default())?;
-/// let mut publisher = store.publisher("frames", PublisherOptions::default())?;
+/// let mut subscriber = store.subscribe("frames", SubscriberConfig::default())?;
+/// let mut publisher = store.publisher("frames", PublisherConfig::default())?;
 /// publisher.publish_bytes("", &[b"first"])?;
 /// publisher.finish()?;
 /// let mut patience = Patience::of(std::time::Duration::from_secs(5));
@@ -41,14 +44,14 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    fn open(route: Route, topic: &str, options: PublisherOptions) -> Result<Publisher, Error> {
+    fn open(route: Route, topic: &str, options: PublisherConfig) -> Result<Publisher, Error> {
         let place = Place::new(route, topic)?;
         if options.capacity == Some(0) {
             return Err(place.fault(StreamFault::Capacity));
         }
         let mut asked = request(StreamOp::Open);
         asked.text(topic).bytes(&options.capacity.unwrap_or(0).to_le_bytes());
-        asked.bytes(&options.keep.to_le_bytes()).bytes(&options.awaited.to_le_bytes());
+        asked.bytes(&options.keep.to_le_bytes()).bytes(&options.await_subscribers.to_le_bytes());
         asked.u8((options.overflow == Overflow::DropOldest).into());
         let id = match place.exchange(&asked, 0, &mut place.route.patience())? {
             TopicReply::Done(fields) => Reader(&fields).u64(),
@@ -200,7 +203,7 @@ impl Client {
     /// # Errors
     /// [`Error::Stream`] with [`StreamFault::Name`], [`StreamFault::Capacity`], [`StreamFault::Differs`] or a bound;
     /// [`Error::Full`]; [`Error::TimedOut`], [`Error::Link`].
-    pub fn publisher(&self, topic: &str, options: PublisherOptions) -> Result<Publisher, Error> {
+    pub fn publisher(&self, topic: &str, options: PublisherConfig) -> Result<Publisher, Error> {
         Publisher::open(Route::Client(self.clone()), topic, options)
     }
 
@@ -219,7 +222,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`Client::publisher`].
-    pub fn publisher(&self, topic: &str, options: PublisherOptions) -> Result<Publisher, Error> {
+    pub fn publisher(&self, topic: &str, options: PublisherConfig) -> Result<Publisher, Error> {
         Publisher::open(Route::Store(self.clone()), topic, options)
     }
 

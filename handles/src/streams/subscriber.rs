@@ -4,16 +4,19 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use farjump::Patience;
+
 use crate::client::Client;
-use crate::client::patience::Patience;
+use crate::client::sleeping::Nap;
 use crate::error::Error;
 use crate::owner::store::Store;
 use crate::wire::handle::Handle;
 use crate::wire::requests::{MAX_RELEASES, Reader, Writer};
 
-use crate::streams::path::{Nap, Place, Route, TopicReply};
+use crate::SubscriberConfig;
+use crate::streams::StreamFault;
+use crate::streams::path::{Place, Route, TopicReply};
 use crate::streams::wire::{END, ITEM, PUBLISHER_GONE, StreamOp, request};
-use crate::streams::{StreamFault, SubscriberOptions};
 
 /// Least length of an object, in bytes, that the subscriber releases without waiting.
 const LARGE: u64 = 256 << 10;
@@ -140,10 +143,10 @@ impl Drop for Subscription {
 }
 
 impl Subscriber {
-    fn new(route: Route, topic: &str, options: &SubscriberOptions) -> Result<Subscriber, Error> {
+    fn new(route: Route, topic: &str, options: &SubscriberConfig) -> Result<Subscriber, Error> {
         let place = Place::new(route, topic)?;
         let mut asked = request(StreamOp::Subscribe);
-        asked.text(topic).u8(options.from_oldest.into()).bytes(&options.publishers.to_le_bytes());
+        asked.text(topic).u8((!options.from_now).into()).bytes(&options.publishers.to_le_bytes());
         let made = match place.exchange(&asked, 0, &mut place.route.patience())? {
             TopicReply::Done(fields) => {
                 let mut fields = Reader(&fields);
@@ -190,7 +193,7 @@ impl Subscriber {
                 TopicReply::Done(fields) => return self.entry(Reader(&fields)),
                 TopicReply::Wait(wait) => {
                     if !shared.place.route.sleep(wait, &mut nap, patience)? {
-                        return Err(shared.place.fault(StreamFault::NoEntry(patience.timeout)));
+                        return Err(shared.place.fault(StreamFault::NoEntry(patience.timeout())));
                     }
                 }
             }
@@ -238,7 +241,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Stream`] with [`StreamFault::Name`] or a bound; [`Error::Full`]; [`Error::TimedOut`], [`Error::Link`].
-    pub fn subscribe(&self, topic: &str, options: SubscriberOptions) -> Result<Subscriber, Error> {
+    pub fn subscribe(&self, topic: &str, options: SubscriberConfig) -> Result<Subscriber, Error> {
         Subscriber::new(Route::Client(self.clone()), topic, &options)
     }
 }
@@ -248,7 +251,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`Client::subscribe`].
-    pub fn subscribe(&self, topic: &str, options: SubscriberOptions) -> Result<Subscriber, Error> {
+    pub fn subscribe(&self, topic: &str, options: SubscriberConfig) -> Result<Subscriber, Error> {
         Subscriber::new(Route::Store(self.clone()), topic, &options)
     }
 }

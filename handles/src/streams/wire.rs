@@ -14,7 +14,8 @@ use crate::wire::refusal::{NoMemory, Refusal};
 use crate::wire::requests::{MAX_RELEASES, Reader, Status, Writer};
 
 use crate::owner::topic::{Next, Published, Refused, Wait};
-use crate::streams::{Overflow, PublisherOptions, StreamFault, SubscriberOptions};
+use crate::streams::StreamFault;
+use crate::{Overflow, PublisherConfig, SubscriberConfig};
 
 /// The requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -127,10 +128,10 @@ fn done(
         StreamOp::Open => {
             let name = topic(&mut fields)?;
             let (capacity, keep) = (number32(&mut fields)?, number32(&mut fields)?);
-            let options = PublisherOptions {
+            let options = PublisherConfig {
                 capacity: Some(capacity).filter(|capacity| *capacity != 0),
                 keep,
-                awaited: number32(&mut fields)?,
+                await_subscribers: number32(&mut fields)?,
                 overflow: if flag(&mut fields)? { Overflow::DropOldest } else { Overflow::Wait },
             };
             topics.open(table, source, name, &options).map(|id| _ = reply.u64(id))
@@ -149,7 +150,7 @@ fn done(
         StreamOp::Subscribe => {
             let name = topic(&mut fields)?;
             let options =
-                SubscriberOptions { from_oldest: flag(&mut fields)?, publishers: number32(&mut fields)? };
+                SubscriberConfig { from_now: !flag(&mut fields)?, publishers: number32(&mut fields)? };
             topics.subscribe(table, source, name, &options).map(|(id, first)| _ = reply.u64(id).u64(first))
         }
         StreamOp::Next | StreamOp::Release => {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use farjump::Target;
 use farjump::objects::{ObjectState, Objects, Request};
 use farjump_handles::{
-    Client, Error, Handle, Patience, PublisherOptions, Service, Store, StreamFault, SubscriberOptions,
+    Client, Error, Handle, Patience, PublisherConfig, Service, Store, StreamFault, SubscriberConfig,
 };
 
 use crate::support::Responding;
@@ -229,8 +229,8 @@ fn an_interruption_that_comes_with_a_reply_loses_no_entry() {
     for is_mapped in [true, false] {
         let mut owner = Owner::new(is_mapped);
         let mut subscriber =
-            owner.polled(|client| client.subscribe("topic", SubscriberOptions::default()).unwrap());
-        let mut publisher = owner.store.publisher("topic", PublisherOptions::default()).unwrap();
+            owner.polled(|client| client.subscribe("topic", SubscriberConfig::default()).unwrap());
+        let mut publisher = owner.store.publisher("topic", PublisherConfig::default()).unwrap();
         let contents = [b"entry 0", b"entry 1"];
         let entries = contents.map(|bytes| publisher.publish_bytes("", &[bytes]).unwrap());
         for (bytes, entry) in contents.iter().zip(entries) {
@@ -256,9 +256,9 @@ fn publishers_and_subscribers_that_were_given_up_leave_their_topic() {
             Err(error) => assert!(Instant::now() < end, "{error}"),
         }
     };
-    let subscriber = hasty.subscribe("topic", SubscriberOptions::default()).map(drop);
+    let subscriber = hasty.subscribe("topic", SubscriberConfig::default()).map(drop);
     assert!(matches!(subscriber, Err(Error::TimedOut { .. })), "{subscriber:?}");
-    let publisher = hasty.publisher("topic", PublisherOptions::default()).map(drop);
+    let publisher = hasty.publisher("topic", PublisherConfig::default()).map(drop);
     assert!(matches!(publisher, Err(Error::TimedOut { .. })), "{publisher:?}");
     owner.poll();
     let in_use = owner.store.discard_topic("topic").unwrap_err();

@@ -8,8 +8,6 @@ use farjump::Library;
 use farjump_fixtures::helper_process::HelperProcess;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-use crate::{objects, source, target};
-
 /// The folder with the injected functions, as in the conformance suite.
 pub(crate) const LIBRARIES: &str = "CONFORMANCE_LIBRARIES";
 /// Bytes that a process may lock; without it, its user's limit.
@@ -55,20 +53,11 @@ pub(crate) fn start_as(who: &As, role: &[&str]) -> HelperProcess {
     HelperProcess::start(command)
 }
 
-/// Plays a role in this process.
-///
-/// # Panics
-/// If there is no such role.
-pub(crate) fn play(role: &[&str]) {
+/// Limits the memory that this process may lock as the one that started it asked for.
+pub(crate) fn limit_locked() {
     if let Ok(bytes) = std::env::var(LOCKED) {
         let most = Some(bytes.parse().unwrap());
         setrlimit(Resource::Memlock, Rlimit { current: most, maximum: most }).unwrap();
-    }
-    match role {
-        ["target", backend, address] => target::play(backend, address),
-        ["source", backend, address] => source::play(backend, address),
-        ["owner", backend, address] => objects::play(backend, address),
-        _ => panic!("no such role: {role:?}"),
     }
 }
 

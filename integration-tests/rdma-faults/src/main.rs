@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match &*words {
         ["--play", role @ ..] => {
-            helper::play(role);
+            play(role);
             ExitCode::SUCCESS
         }
         ["--case", name] => cases::run_here(name),
@@ -54,6 +54,20 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
         words => tried(&cases::alone(), words),
+    }
+}
+
+/// Plays a role in this process.
+///
+/// # Panics
+/// If there is no such role.
+fn play(role: &[&str]) {
+    helper::limit_locked();
+    match role {
+        ["target", backend, address] => target::play(backend, address),
+        ["source", backend, address] => source::play(backend, address),
+        ["owner", backend, address] => objects::play(backend, address),
+        _ => panic!("no such role: {role:?}"),
     }
 }
 

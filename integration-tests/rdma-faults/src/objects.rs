@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use farjump::Target;
 use farjump_core::transport::Endpoint;
-use farjump_fixtures::helper_process::say;
+use farjump_fixtures::helper_process::say_value;
 use farjump_handles::{Access, Client, Error, Handle, Patience, Store};
 use tempfile::TempDir;
 
@@ -132,8 +132,7 @@ pub(crate) fn play(backend: &str, address: &str) {
     let target = Target::listen(address).transport(backend).objects(store.service());
     let _target = target.build().unwrap().spawn().unwrap();
     let handle = store.put(&pattern(LONG)).unwrap();
-    let digits: String = handle.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-    say(&format!("handle {digits}"));
+    say_value(&handle.to_bytes());
     std::io::stdin().lines().for_each(drop);
 }
 
@@ -143,10 +142,8 @@ pub(crate) fn owner_killed(backend: &str) -> Done {
     let address = address_in(&folder);
     let owner = || {
         let process = start(&["owner", backend, &address]);
-        let digits = process.hear_after("handle ");
-        let byte = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).unwrap();
-        let bytes: Vec<u8> = (0..digits.len()).step_by(2).map(byte).collect();
-        (process, Handle::from_bytes(&bytes).unwrap())
+        let handle = Handle::from_bytes(&process.hear_value::<Vec<u8>>()).unwrap();
+        (process, handle)
     };
     let (mut process, handle) = owner();
     let client = connect(backend, &address);

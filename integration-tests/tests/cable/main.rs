@@ -7,8 +7,8 @@
 mod roles;
 
 use farjump_fixtures::helper_process::{HelperProcess, as_test};
+use farjump_fixtures::namespaces::{DEVICE, Namespace, Namespaces};
 use farjump_fixtures::this_test;
-use farjump_namespaces::{DEVICE, Namespace, Namespaces};
 use rustix::process::Signal;
 use tempfile::tempdir;
 

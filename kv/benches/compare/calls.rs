@@ -2,10 +2,10 @@
 
 use std::rc::Rc;
 
+use farjump_benches::rounds::{Group, Limit, Result};
 use farjump_fixtures::process::PATIENCE;
 
 use crate::client::request;
-use crate::measure::{Group, Limit, Result};
 use crate::setup::{Place, Rig, State};
 
 /// Number of calls of a measurement: few if the server sleeps before each.

@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use farjump_benches::rounds::Result;
 use farjump_fixtures::process::PATIENCE;
 
-use crate::measure::Result;
 /// The bytes of a command.
 pub(crate) use crate::resp::encoded as request;
 

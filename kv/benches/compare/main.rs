@@ -4,11 +4,9 @@
 mod calls;
 mod client;
 mod data;
-mod measure;
 mod others;
 #[path = "../../tests/servers/protobuf.rs"]
 mod protobuf;
-mod report;
 #[allow(dead_code, reason = "the tests of the module use more of it")]
 #[path = "../../tests/servers/resp.rs"]
 mod resp;
@@ -27,9 +25,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
+use farjump_benches::rounds::{Group, Result};
 use serde_json::{Value, json};
 
-use crate::measure::{Group, Result};
 use crate::setup::{Built, Fixture, Place, Rig, State, title};
 
 /// Measures the module for Redis and Valkey beside functions in Lua, a module in C, commands and clients.
@@ -148,8 +146,8 @@ fn run(arguments: &Arguments) -> Result<()> {
             group.title = title(table.what, state, place);
             group.run(arguments.rounds.into(), &interrupted)?;
             match arguments.json {
-                true => told.push(report::to_json(&group)),
-                false => print!("{}", report::table(&group)),
+                true => told.push(group.to_json()),
+                false => print!("{}", group.table()),
             }
         }
         drop(fixture.server.shut_down());

@@ -8,12 +8,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump::{Library, Link};
+use farjump_benches::rounds::{Group, Limit, Result, quantile};
 use farjump_fixtures::process::PATIENCE;
 use rustix::thread::set_current_timer_slack;
 
 use crate::client::{Client, request};
 use crate::data::FIRST;
-use crate::measure::{Group, Limit, Result, quantile};
 use crate::server::until;
 use crate::setup::{Fixture, Rig};
 

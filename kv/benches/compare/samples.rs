@@ -1,8 +1,9 @@
 //! The samples, beside the same in Lua, in pipelined commands and in client code. All of them have to find the same.
 
+use farjump_benches::rounds::{Group, Limit, Result};
+
 use crate::client::{Client, Part, request};
 use crate::data::{self, FILTER, FIRST, LINKS, VECTORS};
-use crate::measure::{Group, Limit, Result};
 use crate::setup::{Place, Rig};
 
 /// Checks that the found result is the wanted one.

@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::Path;
 
+use farjump_benches::rounds::{Group, Result};
+
 use crate::client::{Client, Part, request};
 use crate::data::{self, SPAN};
-use crate::measure::{Group, Result};
 use crate::setup::Rig;
 
 /// Adds up a hash.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use farjump::build::{Options, build};
 use farjump::{Library, Link};
+use farjump_benches::rounds::Result;
 use farjump_fixtures::process::PATIENCE;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, sched_yield};
@@ -15,7 +16,6 @@ use tempfile::TempDir;
 
 use crate::client::{Client, request};
 use crate::data;
-use crate::measure::Result;
 use crate::server::{Server, Start};
 
 /// The behaviour of the server between calls.
@@ -212,7 +212,7 @@ impl<'b> Fixture<'b> {
         let start = Start::new(&built.program).args("load local");
         let start = match state {
             State::Asleep => start,
-            State::Lingering => start.args("linger 20"),
+            State::Lingering => start.args("linger 20us"),
             State::Spinning => start.args("spin"),
         };
         let server = start.run();
@@ -303,7 +303,7 @@ impl Rig<'_> {
             operation()?;
             figures.push(start.elapsed().as_nanos() as f64);
         }
-        Ok(crate::measure::Spread::of(figures).median)
+        Ok(farjump_benches::rounds::Spread::of(figures).median)
     }
 }
 

@@ -3,11 +3,11 @@
 use std::cell::RefCell;
 use std::process::{Command, Stdio};
 
+use farjump_benches::rounds::{Group, Limit, Result};
 use farjump_fixtures::process::Process;
 
 use crate::client::request;
 use crate::data::{self, VECTORS};
-use crate::measure::{Group, Limit, Result};
 use crate::samples::{check, elements, number, parsed};
 use crate::setup::Rig;
 

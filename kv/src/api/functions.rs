@@ -134,7 +134,7 @@ functions! {
     subscribe_to_server_event = "SubscribeToServerEvent": fn(*mut RawContext, RawEvent, EventFn) -> c_int;
     create_timer = "CreateTimer": fn(*mut RawContext, c_longlong, TimerFn, *mut c_void) -> u64;
     // Settings.
-    register_numeric_config = "RegisterNumericConfig": fn(*mut RawContext, *const c_char, c_longlong, c_uint, c_longlong, c_longlong, GetNumberFn, SetNumberFn, *const c_void, *mut c_void) -> c_int;
+    register_string_config = "RegisterStringConfig": fn(*mut RawContext, *const c_char, *const c_char, c_uint, GetTextFn, SetTextFn, *const c_void, *mut c_void) -> c_int;
     load_configs = "LoadConfigs": fn(*mut RawContext) -> c_int;
     // INFO.
     register_info_func = "RegisterInfoFunc": fn(*mut RawContext, InfoFn) -> c_int;

@@ -27,6 +27,11 @@ impl Info {
         unsafe { functions().info_add_field_cstring()(self.0, field.as_ptr(), value.as_ptr()) };
     }
 
+    /// Adds an option as a field, by its name with underscores.
+    pub(crate) fn option(&self, name: &str, value: &str) {
+        self.text(&c_text(&name.replace('-', "_")), value);
+    }
+
     pub(crate) fn number(&self, field: &CStr, value: u64) {
         // SAFETY: as in `text`.
         unsafe { functions().info_add_field_ulonglong()(self.0, field.as_ptr(), value) };

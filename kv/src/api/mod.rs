@@ -30,7 +30,7 @@ pub(crate) use events::{Hooks, Watched, set_timer, subscribe, watch_keys};
 pub(crate) use info::{Info, InfoSource, provide};
 pub(crate) use keys::Key;
 pub(crate) use replies::{Reply, ReplyRef};
-pub(crate) use settings::{NumberSetting, add_number, set_from_file};
+pub(crate) use settings::{TextSetting, add_text, set_from_file};
 pub(crate) use strings::Str;
 pub(crate) use types::{StreamId, context_flags, key_flags, key_type, reply_type};
 pub(crate) use users::User;

@@ -1,41 +1,38 @@
 //! Settings that `CONFIG SET` changes while the server runs.
 
-use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
-use std::ops::RangeInclusive;
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::catch_unwind;
 use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::context::Context;
 use super::functions::functions;
+use super::strings::{Str, bytes_of, c_text};
 use super::types::{OK, RawString};
 
-/// A setting that is a number.
-pub(crate) trait NumberSetting {
+/// A setting that is text.
+pub(crate) trait TextSetting {
     /// The setting's name behind the module's, as in `farjump.NAME`.
     const NAME: &'static CStr;
-    /// The range that the server lets through to [`NumberSetting::set`].
-    const RANGE: RangeInclusive<i64>;
 
-    fn get() -> i64;
+    fn get() -> String;
 
     /// # Errors
     /// The reason why the setting does not change, for the client.
-    fn set(value: i64) -> Result<(), String>;
+    fn set(value: &str) -> Result<(), String>;
 }
 
 /// Adds a setting, whose present value is its default. Only while a module is loaded, and before [`set_from_file`].
-pub(crate) fn add_number<S: NumberSetting>(context: &Context<'_>) -> bool {
-    let (least, most) = S::RANGE.into_inner();
-    // SAFETY: the context is valid, and the name zero-terminated; the server copies it. The callbacks have the types that
-    // the server calls. There is no callback for a change of several settings at once.
+pub(crate) fn add_text<S: TextSetting>(context: &Context<'_>) -> bool {
+    let default = c_text(&S::get());
+    // SAFETY: the context is valid, and name and default are zero-terminated; the server copies both. The callbacks
+    // have the types that the server calls. There is no callback for a change of several settings at once.
     let added = unsafe {
-        functions().register_numeric_config()(
+        functions().register_string_config()(
             context.raw(),
             S::NAME.as_ptr(),
-            S::get(),
+            default.as_ptr(),
             0,
-            least,
-            most,
             get::<S>,
             set::<S>,
             ptr::null(),
@@ -51,26 +48,32 @@ pub(crate) fn set_from_file(context: &Context<'_>) -> bool {
     unsafe { functions().load_configs()(context.raw()) == OK }
 }
 
-unsafe extern "C" fn get<S: NumberSetting>(_: *const c_char, _: *mut c_void) -> c_longlong {
-    catch_unwind(S::get).unwrap_or_default()
+/// Returns the value as a string that stays the module's. The server copies it before it calls the module again.
+unsafe extern "C" fn get<S: TextSetting>(_: *const c_char, _: *mut c_void) -> *mut RawString {
+    /// The string of the last call. Never freed at the end of the process, when the server may have ended its parts.
+    static LAST: AtomicPtr<RawString> = AtomicPtr::new(ptr::null_mut());
+    let value = Str::new(catch_unwind(S::get).unwrap_or_default().as_bytes()).into_raw();
+    // SAFETY: the pointer is null or that of `into_raw` of the last call, and only this call takes it from there.
+    drop(unsafe { Str::owned(LAST.swap(value, Ordering::Relaxed)) });
+    value
 }
 
-unsafe extern "C" fn set<S: NumberSetting>(
+unsafe extern "C" fn set<S: TextSetting>(
     _: *const c_char,
-    value: c_longlong,
+    value: *mut RawString,
     _: *mut c_void,
     error: *mut *mut RawString,
 ) -> c_int {
-    let problem = match catch_unwind(|| S::set(value)) {
+    // SAFETY: the server passes a string that lives until this returns.
+    let value = String::from_utf8_lossy(unsafe { bytes_of(value) });
+    let problem = match catch_unwind(|| S::set(&value)) {
         Ok(Ok(())) => return OK,
         Ok(Err(problem)) => problem,
         Err(_) => "the module failed".to_owned(),
     };
     if !error.is_null() {
-        // SAFETY: the bytes are valid for their length, and copied. The server frees the string that this writes.
-        unsafe {
-            *error = functions().create_string()(ptr::null_mut(), problem.as_ptr().cast(), problem.len());
-        }
+        // SAFETY: the server passes the place for a string, which it frees.
+        unsafe { *error = Str::new(problem.as_bytes()).into_raw() };
     }
     1
 }

@@ -1,6 +1,7 @@
 //! Strings of the server's.
 
 use std::ffi::CString;
+use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 
 use super::functions::functions;
@@ -34,6 +35,11 @@ impl Str {
 
     pub(super) fn raw(&self) -> *mut RawString {
         self.0.as_ptr()
+    }
+
+    /// Returns the string, whose reference is the caller's from now on.
+    pub(super) fn into_raw(self) -> *mut RawString {
+        ManuallyDrop::new(self).raw()
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {

@@ -1,6 +1,6 @@
 //! Types and numbers of the server's module interface.
 
-use std::ffi::{c_char, c_int, c_longlong, c_void};
+use std::ffi::{c_char, c_int, c_void};
 
 /// Declares types whose contents only the server knows.
 macro_rules! opaque {
@@ -36,9 +36,9 @@ pub(super) type GetApi = unsafe extern "C" fn(*const c_char, *mut c_void) -> c_i
 pub(super) type CommandFn = unsafe extern "C" fn(*mut RawContext, *mut *mut RawString, c_int) -> c_int;
 pub(super) type EventLoopFn = unsafe extern "C" fn(c_int, *mut c_void, c_int);
 pub(super) type EventFn = unsafe extern "C" fn(*mut RawContext, RawEvent, u64, *mut c_void);
-pub(super) type GetNumberFn = unsafe extern "C" fn(*const c_char, *mut c_void) -> c_longlong;
-pub(super) type SetNumberFn =
-    unsafe extern "C" fn(*const c_char, c_longlong, *mut c_void, *mut *mut RawString) -> c_int;
+pub(super) type GetTextFn = unsafe extern "C" fn(*const c_char, *mut c_void) -> *mut RawString;
+pub(super) type SetTextFn =
+    unsafe extern "C" fn(*const c_char, *mut RawString, *mut c_void, *mut *mut RawString) -> c_int;
 pub(super) type TimerFn = unsafe extern "C" fn(*mut RawContext, *mut c_void);
 pub(super) type NotifyFn =
     unsafe extern "C" fn(*mut RawContext, c_int, *const c_char, *mut RawString) -> c_int;

@@ -157,7 +157,7 @@ fn only_code_with_a_listed_id_runs() {
         // Built for the baseline of this machine alone.
         let library = crate::server::library("chase");
         let id = library.images()[0].id();
-        let server = Start::new(program).args(&format!("load yes allow {id}")).run();
+        let server = Start::new(program).args(&format!("load yes allow-code {id}")).run();
         let mut client = server.client();
         load(&mut client);
         client.say("SET a end").worked();

@@ -73,7 +73,7 @@ fn a_crashing_function_ends_the_server_with_whole_calls_and_a_report() {
 #[test]
 fn slow_functions_are_reported_while_they_run_and_at_their_end() {
     on_each(|program| {
-        let server = Start::new(program).args("limit 10").run();
+        let server = Start::new(program).args("limit 10ms").run();
         let mut client = server.client();
         assert_eq!(run_ops(&server.link(), "spin 1000"), ["0"]);
         // The reply left before the end was noted.

@@ -26,16 +26,19 @@ fn one_file_loads_into_each_server_and_links_get_replies() {
 
 #[test]
 fn wrong_arguments_appear_in_info_log_and_errors_without_ending_the_server() {
-    let cases: [(&[&str], &str); 12] = [
+    let cases: [(&[&str], &str); 15] = [
         (&[], "no address is given"),
         (&["fj.sock"], "give the address there, as unix:PATH or tcp:HOST:PORT"),
-        (&["unix:fj.sock", "lingr", "5"], "\"lingr\" is unknown"),
-        (&["unix:fj.sock", "linger"], "linger has no value"),
-        (&["unix:fj.sock", "linger", "soon"], "\"soon\" is no number"),
-        (&["unix:fj.sock", "linger", "2000000"], "give at most 1000 microseconds"),
+        (&["unix:fj.sock", "lingr", "5"], "lingr is no option of the module: did you mean `linger`?"),
+        (&["unix:fj.sock", "linger"], "linger: a value is missing"),
+        (&["unix:fj.sock", "linger", "soon"], "`soon` is no duration"),
+        (&["unix:fj.sock", "linger", "50"], "write 50us"),
+        (&["unix:fj.sock", "linger", "2s"], "linger: 2s is out of range: give 0 to 1ms"),
+        (&["unix:fj.sock", "limit", "1s", "limit", "2s"], "limit is given twice"),
         (&["unix:fj.sock", "load", "maybe"], "write no, local or yes"),
-        (&["unix:fj.sock", "key", "file"], "key applies to tcp: addresses alone"),
-        (&["unix:fj.sock", "allow", "xyz"], "32 hexadecimal digits"),
+        (&["unix:fj.sock", "key-file", "file"], "unix: addresses take no keys"),
+        (&["unix:fj.sock", "key", "file"], "key is called `key-file` now"),
+        (&["unix:fj.sock", "allow-code", "xyz"], "32 hexadecimal digits"),
         (&["unix:fj.sock", "transport", "pigeon"], "pigeon"),
         (&["unix:/no/such/folder/fj.sock"], "/no/such/folder"),
         (&["unix:fj.sock", "code-key", "/no/such/key"], "/no/such/key"),
@@ -85,7 +88,7 @@ fn the_module_is_unloaded_and_loaded_again_while_the_server_runs() {
 #[test]
 fn a_second_load_is_refused_and_what_runs_runs_on() {
     on_each(|program| {
-        let server = Start::new(program).args("load local limit 77").run();
+        let server = Start::new(program).args("load local limit 77ms").run();
         let mut client = server.client();
         let link = server.link();
         assert_eq!(run_ops(&link, "set k v; get k"), ["0", " v0"]);
@@ -100,7 +103,16 @@ fn a_second_load_is_refused_and_what_runs_runs_on() {
             let loads: [&[&[u8]]; 3] = [
                 &[b"MODULE", b"LOAD", path, b"unix:other.sock", b"load", b"no"],
                 &[b"MODULE", b"LOAD", path, b"unix:/no/such/folder/fj.sock"],
-                &[b"MODULE", b"LOADEX", path, b"CONFIG", b"farjump.limit", b"5", b"ARGS", b"unix:other.sock"],
+                &[
+                    b"MODULE",
+                    b"LOADEX",
+                    path,
+                    b"CONFIG",
+                    b"farjump.limit",
+                    b"5ms",
+                    b"ARGS",
+                    b"unix:other.sock",
+                ],
             ];
             for load in loads {
                 let refused = client.run(load);
@@ -111,7 +123,7 @@ fn a_second_load_is_refused_and_what_runs_runs_on() {
             assert!(server.path("fj.sock").exists() && !server.path("other.sock").exists());
             assert_eq!(client.info("farjump", "farjump_listening").as_deref(), Some("1"));
             assert_eq!(client.info("farjump", "farjump_load").as_deref(), Some("local"));
-            assert_eq!(client.info("farjump", "farjump_limit_ms").as_deref(), Some("77"));
+            assert_eq!(client.info("farjump", "farjump_limit").as_deref(), Some("77ms"));
             assert_eq!(client.info("farjump", "farjump_loaded").as_deref(), Some("1"));
             // The link, the code and new links.
             assert_eq!(run_ops(&link, "get k"), [" v0"]);

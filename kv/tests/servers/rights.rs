@@ -139,7 +139,7 @@ fn links_act_as_the_users_that_the_module_names_for_their_keys() {
         let folder = farjump_fixtures::folder();
         let file = folder.path().join("keys");
         let keys = ["blue", "red", "green", "other"].map(|name| Keys::add(&file, name, None).unwrap());
-        let args = ["tcp:127.0.0.1:0", "key", "keys", "transport", "tcp", "user", "rest"];
+        let args = ["tcp:127.0.0.1:0", "key-file", "keys", "transport", "tcp", "user", "rest"];
         let users = ["key-user", "blue", "b", "key-user", "red", "r", "key-user", "green", "nobody"];
         let users = [&users[..], &["key-user", "absent", "b"]].concat();
         let server = Start::new(program).only(&[&args[..], &users[..]].concat()).run_in(folder);

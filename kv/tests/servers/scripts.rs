@@ -1,4 +1,4 @@
-//! Functions beside the scripts in Lua that do the same, and the answers of functions.
+//! Functions beside the scripts in Lua that do the same, and the replies of functions.
 
 use std::fs;
 use std::path::Path;
@@ -150,8 +150,8 @@ fn a_function_replies_with_values_of_the_servers_protocol() {
     on_each(|program| {
         let server = Start::new(program).args("load local").run();
         let mut client = server.client();
-        load(&mut client, &["answers"]);
-        let mut call = |steps: &str| client.say(&format!("FJ.CALL answers 0 {steps}"));
+        load(&mut client, &["replies"]);
+        let mut call = |steps: &str| client.say(&format!("FJ.CALL replies 0 {steps}"));
         let bulk = |text: &str| Value::Bulk(text.into());
         assert_eq!(call("i"), Value::Integer(-5));
         assert_eq!(call("d"), bulk("0.5"));
@@ -184,14 +184,14 @@ fn a_function_replies_with_values_of_the_servers_protocol() {
         let Value::Integer(time) = call("t") else { panic!("the time is a number") };
         assert!(is_now(&mut client, time), "{time}");
         // In a script, and in the third version of the protocol.
-        let scripted = b"return redis.call('FJ.CALL', 'answers', 0, 'i') + 6";
+        let scripted = b"return redis.call('FJ.CALL', 'replies', 0, 'i') + 6";
         assert_eq!(client.run(&[b"EVAL", scripted, b"0"]), Value::Integer(1));
         client.say("HELLO 3").worked();
-        assert_eq!(client.say("FJ.CALL answers 0 d"), Value::Double("0.5".to_owned()));
+        assert_eq!(client.say("FJ.CALL replies 0 d"), Value::Double("0.5".to_owned()));
 
         let link = server.link();
-        let answers = library("answers");
-        let inject = |payload: &[u8]| link.inject(&answers, payload).unwrap().wait(PATIENCE);
+        let replies = library("replies");
+        let inject = |payload: &[u8]| link.inject(&replies, payload).unwrap().wait(PATIENCE);
         let reply = inject(&encoded(&[b"0", b"aid"])).unwrap();
         assert_eq!(&reply[..], b"*2\r\n:-5\r\n,0.5\r\n");
         let refused = inject(b"aid").unwrap_err().to_string();

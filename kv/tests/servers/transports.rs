@@ -15,8 +15,9 @@ fn links_come_over_tcp_with_a_key() {
     on_each(|program| {
         let folder = farjump_fixtures::folder();
         let key = Key::create(&folder.path().join("keys")).unwrap();
-        let server =
-            Start::new(program).only(&["tcp:127.0.0.1:0", "key", "keys", "transport", "tcp"]).run_in(folder);
+        let server = Start::new(program)
+            .only(&["tcp:127.0.0.1:0", "key-file", "keys", "transport", "tcp"])
+            .run_in(folder);
         let mut client = server.client();
         let address = client.info("farjump", "farjump_address").unwrap();
         assert_ne!(address, "tcp:127.0.0.1:0", "the port is the one that the system chose");
@@ -31,7 +32,7 @@ fn links_come_over_tcp_with_a_key() {
 #[test]
 fn servers_that_linger_or_spin_serve_links_and_clients() {
     on_each(|program| {
-        for args in ["linger 50", "spin", "spin linger 20"] {
+        for args in ["linger 50us", "spin", "spin linger 20us"] {
             let server = Start::new(program).args(args).run();
             let (mut client, link) = (server.client(), server.link());
             for round in 0..50 {
@@ -39,7 +40,7 @@ fn servers_that_linger_or_spin_serve_links_and_clients() {
                 assert_eq!(run_ops(&link, "get k"), [format!(" {round}0")], "{args}");
             }
             let warned = client.info("farjump", "farjump_warning").is_some();
-            let spins = client.info("farjump", "farjump_spin").as_deref() == Some("1");
+            let spins = client.info("farjump", "farjump_spin").as_deref() == Some("yes");
             assert!(warned || spins == args.contains("spin"), "{args}");
             drop(server.shut_down());
         }

@@ -212,7 +212,6 @@ mod tests {
     }
 
     /// Writes a file with debugging information that has one relocation, of this type.
-    #[cfg(feature = "build")]
     fn with_relocation(number: elf::RelocationType) -> Vec<u8> {
         use object::write::{Object, Relocation, StandardSegment, Symbol, SymbolSection};
         use object::{Architecture, BinaryFormat, Endianness, RelocationFlags, SectionKind, SymbolFlags};
@@ -238,7 +237,6 @@ mod tests {
         object.write().unwrap()
     }
 
-    #[cfg(feature = "build")]
     #[test]
     fn debug_info_with_relocations_of_type_none_is_left_out() {
         for (number, kept) in [(elf::R_X86_64_64, true), (elf::R_X86_64_NONE, false)] {

@@ -10,15 +10,15 @@
 //! | | 28 each | images: offset, length, then sizes of text, read-only data, GOT, data, bss (for display) |
 //! | | | the images in that order, each at the next multiple of 64, zeroes between |
 
-/// Name of the data symbol at which the bundle of a library starts. [`crate::inspect`] finds it in the file
-/// by the same symbol.
+/// Name of the data symbol at which the bundle of a library starts. `farjump inspect` finds it in the file by
+/// the same symbol.
 pub const SYMBOL: &str = "farjump_bundle";
 /// Start of the name of the section with an image's symbols: the linker's output for the image, an ELF file
 /// linked at address 0. The image's code id, in hexadecimal digits, follows. The section is not allocated: it
 /// exists only in the file, and `llvm-strip` and `strip -R '.farjump.symbols.*'` remove it.
 pub const SYMBOLS_SECTION: &str = ".farjump.symbols.";
 /// In these symbols, sections at this address and above are not placed with the image.
-pub(crate) const NOT_PLACED: u64 = 0x5000_0000;
+pub const NOT_PLACED: u64 = 0x5000_0000;
 /// Alignment of a bundle, and of each image in it, in bytes.
 pub const ALIGN: usize = 64;
 /// Longest name of an ifunc, in bytes.
@@ -30,7 +30,7 @@ const ENTRY_LEN: usize = 28;
 
 /// Sizes of an image's parts, in bytes. For display: only the image itself decides which code runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[cfg_attr(feature = "build", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Sizes {
     /// Instructions.
     pub text: u32,

@@ -1,4 +1,4 @@
-//! The source that a library carries, as bytes: `builder` makes and reads them.
+//! The source that a library carries, as bytes: the crate `farjump-builder` writes and reads them.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use object::read::elf::{ElfFile64, SectionHeader};
 use crate::code_id;
 
 /// Name of the section.
-pub(crate) const SECTION: &str = ".farjump.source";
+pub const SECTION: &str = ".farjump.source";
 
 /// The source that an open library carries, as its file contained it. A clone is another handle on the same bytes.
 #[derive(Clone)]
@@ -29,12 +29,12 @@ impl CarriedSource {
     }
 
     /// The library that carries it.
-    pub(crate) fn library(&self) -> &Path {
+    pub fn library(&self) -> &Path {
         &self.path
     }
 
     /// The section's contents.
-    pub(crate) fn bytes(&self) -> &[u8] {
+    pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
@@ -55,7 +55,7 @@ impl fmt::Debug for CarriedSource {
 ///
 /// # Errors
 /// A section that lies outside the file.
-pub(crate) fn section<'a>(elf: &ElfFile64<'a, LittleEndian>) -> Result<Option<&'a [u8]>, String> {
+pub fn section<'a>(elf: &ElfFile64<'a, LittleEndian>) -> Result<Option<&'a [u8]>, String> {
     let sections = elf.elf_section_table();
     let found = sections.section_by_name(LittleEndian, SECTION.as_bytes());
     found

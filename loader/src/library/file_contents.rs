@@ -10,26 +10,25 @@ use crate::library::signature::{self, Signature};
 const ROUTINES: [&str; 5] =
     ["_main", "_payload_get_max_size", "_payload_bound", "_payload_init", "_payload_init_shrink"];
 /// Suffix of NAME in the symbol by which the author's objects state that their payload routines are farjump's.
-#[cfg(feature = "build")]
-pub(crate) const COPY_ARGS: &str = "_copy_args";
+pub const COPY_ARGS: &str = "_copy_args";
 /// Suffix of NAME in the symbol by which a library states that its payloads are the arguments unchanged: its payload
 /// routines are those of `FARJUMP_COPY_ARGS`, or of `#[ifunc]` without `payload`.
-pub(crate) const IS_ARGS: &str = "_payload_is_args";
+pub const IS_ARGS: &str = "_payload_is_args";
 
 /// A shared library that is read but not loaded.
-pub(crate) struct Carrier<'a>(ElfFile64<'a, LittleEndian>);
+pub struct Carrier<'a>(ElfFile64<'a, LittleEndian>);
 
 impl<'a> Carrier<'a> {
     /// Parses the bytes of a shared library.
     ///
     /// # Errors
     /// The reason why the bytes are no shared library for a 64-bit little-endian machine.
-    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Carrier<'a>, String> {
+    pub fn parse(bytes: &'a [u8]) -> Result<Carrier<'a>, String> {
         ElfFile64::parse(bytes).map(Carrier).map_err(|error| error.to_string())
     }
 
-    #[cfg(feature = "build")]
-    pub(crate) fn elf(&self) -> &ElfFile64<'a, LittleEndian> {
+    /// The parsed file.
+    pub fn elf(&self) -> &ElfFile64<'a, LittleEndian> {
         &self.0
     }
 
@@ -37,7 +36,7 @@ impl<'a> Carrier<'a> {
     ///
     /// # Errors
     /// A segment that lies outside the file.
-    pub(crate) fn bundle(&self) -> Result<Option<&'a [u8]>, String> {
+    pub fn bundle(&self) -> Result<Option<&'a [u8]>, String> {
         self.bytes_at(bundle::SYMBOL)
     }
 
@@ -45,7 +44,7 @@ impl<'a> Carrier<'a> {
     ///
     /// # Errors
     /// A segment that lies outside the file.
-    pub(crate) fn signature(&self, name: &str) -> Result<Option<Signature>, String> {
+    pub fn signature(&self, name: &str) -> Result<Option<Signature>, String> {
         let stated = self.bytes_at(&format!("{name}{}", signature::SUFFIX))?;
         Ok(stated.and_then(Signature::parse))
     }
@@ -72,20 +71,19 @@ impl<'a> Carrier<'a> {
     ///
     /// # Errors
     /// Those of [`Carrier::bundle`].
-    #[cfg(feature = "build")]
-    pub(crate) fn stated_bundle(&self) -> Result<Option<&'a [u8]>, String> {
+    pub fn stated_bundle(&self) -> Result<Option<&'a [u8]>, String> {
         let stated = self.symbol(bundle::SYMBOL).map_or(0, |symbol| symbol.st_size(LittleEndian));
         Ok(self.bundle()?.map(|rest| rest.get(..stated as usize).unwrap_or(rest)))
     }
 
-    /// The exported routines of this name, in the order of [`ROUTINES`].
-    pub(crate) fn routines(&self, name: &str) -> Vec<String> {
+    /// The exported routines of this name, in the order in which they are listed.
+    pub fn routines(&self, name: &str) -> Vec<String> {
         let routines = ROUTINES.map(|routine| format!("{name}{routine}"));
         routines.into_iter().filter(|routine| self.exports(routine)).collect()
     }
 
     /// Returns whether the library states that payloads of the ifunc of this name are the arguments unchanged.
-    pub(crate) fn payload_is_args(&self, name: &str) -> bool {
+    pub fn payload_is_args(&self, name: &str) -> bool {
         self.exports(&format!("{name}{IS_ARGS}"))
     }
 

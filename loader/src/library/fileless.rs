@@ -28,7 +28,7 @@ impl Library {
     ///
     /// # Errors
     /// [`Error::PayloadAlignments`] and [`Error::Manifest`] for images that do not belong together.
-    pub(crate) fn of_images(
+    pub fn of_images(
         name: String,
         origin: PathBuf,
         images: Vec<LibraryImage>,
@@ -52,7 +52,6 @@ impl Library {
             None => (no_routine as MaxSizeRoutine, Init::Missing, None),
         };
         Library(Arc::new(Opened {
-            #[cfg(feature = "build")]
             source: None,
             name,
             path,

@@ -57,7 +57,7 @@ impl LibraryImage {
     ///
     /// # Errors
     /// The first fault in the bytes.
-    pub(crate) fn new(bytes: &[u8], sizes: Sizes) -> Result<LibraryImage, CodeError> {
+    pub fn new(bytes: &[u8], sizes: Sizes) -> Result<LibraryImage, CodeError> {
         let view = CodeView::new_checked(bytes)?;
         let span2_len = match &view {
             CodeView::Image(image) => image.span2_len(),

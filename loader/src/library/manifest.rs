@@ -85,9 +85,7 @@ impl Manifest {
     ///
     /// # Errors
     /// Those of [`Manifest::new`].
-    pub(crate) fn of(
-        images: impl IntoIterator<Item = (CodeKind, CodeId)>,
-    ) -> Result<Manifest, ManifestError> {
+    pub fn of(images: impl IntoIterator<Item = (CodeKind, CodeId)>) -> Result<Manifest, ManifestError> {
         Manifest::new(images.into_iter().filter(|(kind, _)| !matches!(kind, CodeKind::Exact(_))))
     }
 

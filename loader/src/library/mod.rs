@@ -1,16 +1,15 @@
 //! Ifunc libraries, opened or loaded: the images that travel, and the routines that make payloads here.
 
 pub mod bundle;
-#[cfg(feature = "build")]
-pub(crate) mod carried_source;
-pub(crate) mod file_contents;
+pub mod carried_source;
+pub mod file_contents;
 mod fileless;
 mod image;
 mod in_memory;
 pub mod manifest;
 mod read;
 mod routines;
-pub(crate) mod signature;
+pub mod signature;
 pub(crate) mod typed;
 
 use std::ffi::{c_int, c_void};
@@ -26,12 +25,12 @@ use farjump_core::image::{Machine, Platform};
 
 use crate::error::Error;
 use crate::library::bundle::{Bundle, BundleError};
-#[cfg(feature = "build")]
 use crate::library::carried_source::CarriedSource;
 use crate::library::file_contents::{Carrier, IS_ARGS};
 use crate::library::manifest::{Manifest, best_for};
 use crate::library::signature::Signature;
 use crate::shared_library::Loaded;
+pub use crate::shared_library::elf_file::open as open_file;
 use crate::shared_library::sealed::{check_complete, check_stack};
 pub use image::LibraryImage;
 use image::{check_images, manifest_of};
@@ -91,7 +90,6 @@ struct Opened {
     images: Vec<LibraryImage>,
     manifest: Option<Arc<Manifest>>,
     signature: Option<Signature>,
-    #[cfg(feature = "build")]
     source: Option<CarriedSource>,
     /// Keeps the owner of the routines, and the file in memory from which gdb reads it. The last field, so that it is
     /// dropped after all pointers into it.
@@ -141,7 +139,6 @@ impl Library {
         let (max_size, init, main): (MaxSizeRoutine, _, _) = (no_routine, Init::Missing, None);
         let manifest = manifest_of(&images, &path)?;
         Ok(Library(Arc::new(Opened {
-            #[cfg(feature = "build")]
             source: CarriedSource::of(carrier.elf(), &path),
             name,
             path,
@@ -253,7 +250,6 @@ impl Library {
         let signature = copy_signature(&loaded, &name);
         let manifest = manifest_of(&images, &path)?;
         Ok(Library(Arc::new(Opened {
-            #[cfg(feature = "build")]
             source: loaded.source().cloned(),
             name,
             path,
@@ -335,16 +331,14 @@ impl Library {
         let for_it = CodeKind::Bitcode(target.machine);
         let hint =
             if self.images().iter().any(|image| image.kind() == for_it) && !forms.contains(Forms::BITCODE) {
-                ", and the target takes no bitcode: have it take that (TargetBuilder::compiler), or"
+                ", and the target takes no bitcode: have it take that (TargetBuilder::bitcode), or"
             } else {
                 ":"
             };
         Error::NoImage { name: self.name().to_owned(), target, offered: offered.join(", "), hint }
     }
 
-    /// The source that it carries, from which [`build_for_cpu`](crate::builder::build_for_cpu) builds; `None` if it
-    /// carries none.
-    #[cfg(feature = "build")]
+    /// The source that it carries, from which `build_for_cpu` of `farjump-builder` builds; `None` if it carries none.
     pub fn source(&self) -> Option<&CarriedSource> {
         self.0.source.as_ref()
     }

@@ -13,7 +13,7 @@
 use std::fmt;
 
 /// Suffix of NAME in the symbol at which a signature starts.
-pub(crate) const SUFFIX: &str = "_signature";
+pub const SUFFIX: &str = "_signature";
 /// Bytes before the text.
 pub(crate) const HEAD_LEN: usize = 28;
 /// Longest text that is kept, in bytes.
@@ -21,7 +21,7 @@ const MAX_TEXT: usize = 4096;
 
 /// The bytes that a call passes or returns.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[cfg_attr(feature = "build", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum Shape {
     /// Any bytes: a function that reads or writes them itself.
@@ -85,7 +85,7 @@ impl fmt::Display for Shape {
 
 /// The signature of an ifunc.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "build", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Signature {
     /// The arguments of a call, at the source.
     pub arguments: Shape,
@@ -103,7 +103,7 @@ impl Signature {
     }
 
     /// Reads the signature at the start of `bytes`; `None` if there is none.
-    pub(crate) fn parse(bytes: &[u8]) -> Option<Signature> {
+    pub fn parse(bytes: &[u8]) -> Option<Signature> {
         let text = bytes.get(HEAD_LEN..Signature::total_len(bytes)?)?;
         let text = str::from_utf8(text).ok()?;
         Some(Signature {

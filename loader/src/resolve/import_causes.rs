@@ -21,7 +21,6 @@ struct Cause {
 }
 
 /// The number of the first causes: flags for which a compiler's driver links a runtime.
-#[cfg(feature = "build")]
 const RUNTIMES: usize = 8;
 
 /// The causes. The first match is the cause of a symbol.
@@ -199,8 +198,7 @@ pub fn import_causes<'a>(imports: impl IntoIterator<Item = &'a str>) -> Vec<Impo
 }
 
 /// The first cause of some of these imports that is a compiler's flag with its own runtime.
-#[cfg(feature = "build")]
-pub(crate) fn runtime_cause<'a>(imports: impl IntoIterator<Item = &'a str>) -> Option<ImportCause> {
+pub fn runtime_cause<'a>(imports: impl IntoIterator<Item = &'a str>) -> Option<ImportCause> {
     import_causes(imports).into_iter().find(|found| found.cause < RUNTIMES)
 }
 

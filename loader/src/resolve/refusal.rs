@@ -133,7 +133,7 @@ pub enum Refused {
     /// The image alone is longer than the store's capacity.
     #[error(
         "the target refused `{ifunc}`: its image of {len} bytes is larger than the {capacity} bytes that the target's \
-         store holds; give it a larger one (TargetBuilder::store_capacity)"
+         store holds; give it a larger one (TargetBuilder::store_bytes)"
     )]
     LargerThanStore {
         /// Name of the ifunc.
@@ -146,7 +146,7 @@ pub enum Refused {
     /// The store is full of code that is in use.
     #[error(
         "the target refused `{ifunc}`: its store is full, with {} of {bytes} bytes; have it drop code, or give it a \
-         larger one (TargetBuilder::store_capacity)",
+         larger one (TargetBuilder::store_bytes)",
         counted(*images, "image")
     )]
     StoreFull {

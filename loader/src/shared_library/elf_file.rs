@@ -34,7 +34,7 @@ impl fmt::Display for NoLibrary {
 }
 
 /// Opens a file to be read; `Ok(None)` if it is not regular. Never waits for the writer of a pipe.
-pub(crate) fn open(path: &Path) -> io::Result<Option<File>> {
+pub fn open(path: &Path) -> io::Result<Option<File>> {
     let file = open_without_waiting(path)?;
     Ok(file.metadata()?.is_file().then_some(file))
 }

@@ -16,7 +16,6 @@ use farjump_core::image::CodeId;
 use farjump_os::PerProcess;
 use libloading::os::unix;
 
-#[cfg(feature = "build")]
 use crate::library::carried_source::CarriedSource;
 use crate::shared_library::sealed::{LibraryFile, said};
 use crate::shared_library::symbols::LoadedTables;
@@ -31,7 +30,6 @@ struct Opened {
     library: unix::Library,
     place: LoadAddress,
     /// The source in its file, if it is an ifunc library.
-    #[cfg(feature = "build")]
     source: Option<CarriedSource>,
 }
 
@@ -68,17 +66,12 @@ fn by_path() -> MutexGuard<'static, Vec<ByPath>> {
 }
 
 impl Opened {
-    fn of(library: unix::Library) -> Result<Opened, String> {
+    fn of(library: unix::Library, source: Option<CarriedSource>) -> Result<Opened, String> {
         let handle = library.into_raw();
         // SAFETY: `handle` is from `into_raw` just above, and nothing else has it.
         let library = unsafe { unix::Library::from_raw(handle) };
         let place = address_of(handle).ok_or("the dynamic linker does not say where it put it")?;
-        Ok(Opened {
-            library,
-            place,
-            #[cfg(feature = "build")]
-            source: None,
-        })
+        Ok(Opened { library, place, source })
     }
 }
 
@@ -112,7 +105,7 @@ impl Loaded {
         }
         // SAFETY: the caller trusts the library (see Safety).
         let library = unsafe { unix::Library::open(Some(name), unix::RTLD_NOW | unix::RTLD_LOCAL) };
-        Ok(Loaded(Arc::new(Opened::of(library.map_err(said)?)?)))
+        Ok(Loaded(Arc::new(Opened::of(library.map_err(said)?, None)?)))
     }
 
     /// Opens the library at a path. Files with the same path and contents are one library while it is open.
@@ -135,12 +128,9 @@ impl Loaded {
             return Ok(Loaded(Arc::clone(opened)));
         }
         // Not under the lock: constructors may load libraries.
-        #[cfg(feature = "build")]
         let source = file.source();
         // SAFETY: the caller trusts the library (see Safety).
-        let opened = Opened::of(unsafe { file.load(!of_path.is_empty()) }?)?;
-        #[cfg(feature = "build")]
-        let opened = Opened { source, ..opened };
+        let opened = Opened::of(unsafe { file.load(!of_path.is_empty()) }?, source)?;
         let loaded = Loaded(Arc::new(opened));
         by_path().push(ByPath { path, id, opened: Arc::downgrade(&loaded.0) });
         Ok(loaded)
@@ -157,14 +147,11 @@ impl Loaded {
     pub(crate) unsafe fn open_bytes(name: &str, bytes: &[u8]) -> Result<(Loaded, File), String> {
         // SAFETY: the caller trusts the library (see Safety).
         let (library, file) = unsafe { sealed::load_bytes(name, bytes) }?;
-        let opened = Opened::of(library)?;
-        #[cfg(feature = "build")]
-        let opened = Opened { source: sealed::source_in(bytes, Path::new(name)), ..opened };
+        let opened = Opened::of(library, sealed::source_in(bytes, Path::new(name)))?;
         Ok((Loaded(Arc::new(opened)), file))
     }
 
     /// The source that it carried when it was opened by its path, or from memory.
-    #[cfg(feature = "build")]
     pub(crate) fn source(&self) -> Option<&CarriedSource> {
         self.0.source.as_ref()
     }

@@ -1,8 +1,5 @@
 //! The memory of injected code, as seen by the rest of the process and by other processes.
 
-use crate::child;
-use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
@@ -12,6 +9,9 @@ use crate::code::{
     static_counter, text,
 };
 use farjump_core::image::{ImageParts, ImageView, PlaceError, SPAN_DISTANCE};
+use farjump_fixtures::forked::{Forked, code_of_child};
+use farjump_fixtures::helper_process::{is_alone, passed, role, test_in_role};
+use farjump_fixtures::process::finish;
 use farjump_fixtures::this_test;
 use farjump_loader::{Arena, Error, LinkedImage, Refused, Resolver, Store, code_id};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -97,16 +97,15 @@ fn no_page_is_writable_and_executable_while_code_runs() {
 
 #[test]
 fn code_cannot_write_its_own_got() {
-    let name = this_test!();
-    if child::is_child(name) {
+    if !role().is_empty() {
         let mut store = Store::new(Arena::new(64 * 1024).unwrap());
         let linked = insert(&mut store, &image(&WRITE_ITSELF));
         // SAFETY: it ends this process, which exists for that.
         unsafe { (linked.main())(std::ptr::null_mut(), 0, std::ptr::null_mut()) };
         return;
     }
-    let (status, text) = child::run(name, Path::new("."));
-    assert_eq!(status.signal(), Some(libc::SIGSEGV), "{status} {text}");
+    let done = finish(&mut test_in_role(this_test!(), &["alone"]));
+    assert_eq!(done.code, 128 + libc::SIGSEGV, "{}", done.err);
 }
 
 #[test]
@@ -130,8 +129,7 @@ fn code_that_was_freed_and_all_that_never_was_code_is_traps() {
 
 #[test]
 fn calling_code_that_was_freed_ends_the_process_at_once() {
-    let name = this_test!();
-    if child::is_child(name) {
+    if !role().is_empty() {
         let mut store = Store::new(Arena::new(64 * 1024).unwrap());
         let bytes = image(&INCREMENT);
         let linked = insert(&mut store, &bytes);
@@ -146,8 +144,8 @@ fn calling_code_that_was_freed_ends_the_process_at_once() {
         unsafe { main(std::ptr::null_mut(), 0, (&raw mut number).cast()) };
         return;
     }
-    let (status, text) = child::run(name, Path::new("."));
-    assert_eq!(status.signal(), Some(TRAP_SIGNAL), "{status} {text}");
+    let done = finish(&mut test_in_role(this_test!(), &["alone"]));
+    assert_eq!(done.code, 128 + TRAP_SIGNAL, "{}", done.err);
 }
 
 #[test]
@@ -185,7 +183,7 @@ fn count(linked: &LinkedImage) -> u64 {
 #[test]
 fn a_forked_child_copies_code_and_statics_and_places_nothing() {
     // A thread that forks keeps the memory of all arenas of its process until the child has its copy.
-    if !child::is_alone(this_test!()) {
+    if !is_alone(this_test!()) {
         return;
     }
     let arena = Arena::new(64 * 1024).unwrap();
@@ -203,7 +201,7 @@ fn a_forked_child_copies_code_and_statics_and_places_nothing() {
     assert_eq!(count(&linked), 1);
     let kept = Arc::clone(&linked);
 
-    let exit_code = child::fork(|| {
+    let exit_code = code_of_child(|| {
         let theirs = maps();
         let rights = |address| {
             let mapped = theirs.iter().find(|mapped| (mapped.start..mapped.end).contains(&address));
@@ -222,7 +220,8 @@ fn a_forked_child_copies_code_and_statics_and_places_nothing() {
             return 3;
         }
         // The child's own child has the same.
-        if count(&linked) != 2 || child::fork(|| i32::from(count(&linked) != 3)) != 0 || count(&linked) != 3 {
+        if count(&linked) != 2 || code_of_child(|| i32::from(count(&linked) != 3)) != 0 || count(&linked) != 3
+        {
             return 4;
         }
         if ![code, data].into_iter().all(is_mapped) {
@@ -253,33 +252,24 @@ fn code_stays_in_a_child_of(arena: Arena) {
     let (id, address) = (linked.id(), linked.block().address());
     assert_eq!(count(&linked), 1);
     let (mut dropped, mut tell) = std::io::pipe().unwrap();
-    // SAFETY: the child calls, reads and ends; it takes no lock of another thread.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        // SAFETY: it only ends the child if it hangs.
-        unsafe { libc::alarm(60) };
+    let child = Forked::start(|| {
         let read = std::io::Read::read(&mut dropped, &mut [0]).ok();
-        let code = if read == Some(1) && count(&linked) == 2 { 0 } else { 1 };
-        // SAFETY: it ends the child without the test program's exit code.
-        unsafe { libc::_exit(code) };
-    }
+        i32::from(read != Some(1) || count(&linked) != 2)
+    });
     assert_eq!(count(&linked), 2);
     drop(linked);
     assert!(store.drop_code(&id));
     let other = insert(&mut store, &image(&DECREMENT));
     assert_eq!(other.block().address(), address, "its space is used again");
     std::io::Write::write_all(&mut tell, &[1]).unwrap();
-    let mut status = 0;
-    // SAFETY: `status` is valid to be written.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    assert_eq!(status, 0, "the child's code or statics changed");
+    assert_eq!(child.code(), 0, "the child's code or statics changed");
 }
 
 #[test]
 fn a_fork_leaves_the_parent_what_it_had() {
     let mut store = Store::new(Arena::new(64 * 1024).unwrap());
     let linked = insert(&mut store, &image(&INCREMENT));
-    assert_eq!(child::fork(|| 7), 7);
+    assert_eq!(code_of_child(|| 7), 7);
     let mut number = 0_u64;
     // SAFETY: the code writes one word to its arguments.
     unsafe { (linked.main())(std::ptr::null_mut(), 0, (&raw mut number).cast()) };
@@ -290,12 +280,11 @@ fn a_fork_leaves_the_parent_what_it_had() {
 
 #[test]
 fn where_memory_may_not_become_executable_the_error_says_so() {
-    let name = this_test!();
     // linux/prctl.h
     const PR_SET_MDWE: i32 = 65;
     const PR_MDWE_REFUSE_EXEC_GAIN: libc::c_ulong = 1;
     let zero: libc::c_ulong = 0;
-    if child::is_child(name) {
+    if !role().is_empty() {
         // SAFETY: takes rights from this process, which exists only for that.
         let set = unsafe { libc::prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN, zero, zero, zero) };
         if set != 0 {
@@ -311,8 +300,7 @@ fn where_memory_may_not_become_executable_the_error_says_so() {
         }
         return;
     }
-    let (status, text) = child::run(name, Path::new("."));
-    assert!(status.success(), "{text}");
+    let text = passed(&mut test_in_role(this_test!(), &["alone"])).err;
     assert!(text.contains("forbidden") || text.contains("skipped"), "{text}");
     eprint!("{text}");
     let error = Error::ExecForbidden { source: std::io::Error::from_raw_os_error(libc::EACCES) };
@@ -323,16 +311,14 @@ fn where_memory_may_not_become_executable_the_error_says_so() {
 
 #[test]
 fn where_there_is_no_memory_the_error_says_so() {
-    let name = this_test!();
-    if child::is_child(name) {
+    if !role().is_empty() {
         let limit = libc::rlimit { rlim_cur: 1 << 30, rlim_max: 1 << 30 };
         // SAFETY: takes memory from this process, which exists for that.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
         eprintln!("{}", Arena::new(100_000).unwrap_err());
         return;
     }
-    let (status, text) = child::run(name, Path::new("."));
-    assert!(status.success(), "{text}");
+    let text = passed(&mut test_in_role(this_test!(), &["alone"])).err;
     assert!(
         text.contains("no memory for an arena of 131072 bytes (reserving addresses: Cannot allocate memory"),
         "{text}"
@@ -341,7 +327,7 @@ fn where_there_is_no_memory_the_error_says_so() {
 
 #[test]
 fn the_advised_limit_is_above_the_current_one() {
-    if !child::is_alone(this_test!()) {
+    if !is_alone(this_test!()) {
         return;
     }
     // In KiB.
@@ -375,7 +361,7 @@ fn lengths_that_no_arena_can_have_are_refused() {
 
 #[test]
 fn an_arena_that_is_dropped_gives_its_memory_back() {
-    if !child::is_alone(this_test!()) {
+    if !is_alone(this_test!()) {
         return;
     }
     let arena = Arena::new(64 * 1024).unwrap();
@@ -401,7 +387,7 @@ fn faults() -> i64 {
 fn placing_and_running_waits_for_no_page() {
     const IMAGES: usize = 200;
     // After a fork by another thread, each first write to a page of statics would be a fault.
-    if !child::is_alone(this_test!()) {
+    if !is_alone(this_test!()) {
         return;
     }
     let arena = Arena::new(IMAGES * 8192).unwrap();
@@ -471,18 +457,14 @@ fn an_image_written_while_it_is_read_is_whole_or_refused() {
     .cast::<u8>();
     // SAFETY: the page is longer than the image.
     unsafe { shared.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-    // SAFETY: the child only writes to the page, until it is killed or its alarm goes off.
-    let writer = unsafe { libc::fork() };
-    if writer == 0 {
-        // SAFETY: the child only writes to the page; the byte is the last of the image.
-        unsafe {
-            libc::alarm(60);
-            let last = shared.add(bytes.len() - 1);
-            for value in (0_u8..2).cycle() {
-                last.write_volatile(value);
-            }
+    let last = shared.wrapping_add(bytes.len() - 1);
+    let writer = Forked::start(|| {
+        for value in (0_u8..2).cycle() {
+            // SAFETY: the child only writes to the page; the byte is the last of the image.
+            unsafe { last.write_volatile(value) };
         }
-    }
+        0
+    });
     let mut store = Store::new(Arena::new(64 * 1024).unwrap());
     let (mut placed, mut refused) = (0, 0);
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -501,12 +483,9 @@ fn an_image_written_while_it_is_read_is_whole_or_refused() {
             Err(other) => panic!("{other}"),
         }
     }
-    // SAFETY: the child is this process's and not waited for yet; nothing uses the page from here on.
-    unsafe {
-        libc::kill(writer, libc::SIGKILL);
-        libc::waitpid(writer, std::ptr::null_mut(), 0);
-        libc::munmap(shared.cast(), 4096);
-    }
+    drop(writer);
+    // SAFETY: nothing uses the page from here on.
+    unsafe { libc::munmap(shared.cast(), 4096) };
     assert!(
         placed > 0 && refused > 0,
         "{placed} placed, {refused} refused: nothing happened at the same time"

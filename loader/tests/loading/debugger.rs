@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::code::{DECREMENT, INCREMENT, image, importing, text};
 use crate::fixture::Fixture;
+use farjump_builder::{Options, build};
 use farjump_core::image::{ImageParts, ImageView, SPAN_DISTANCE};
-use farjump_loader::builder::{Options, build};
 use farjump_loader::{Arena, Error, LinkedImage, Resolver, Store, Symbols, code_id};
 use object::read::elf::{ElfFile64, SectionHeader, Sym};
 use object::{LittleEndian, elf};

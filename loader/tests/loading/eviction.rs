@@ -78,7 +78,7 @@ fn code_in_use_is_kept_and_the_next_image_is_dropped() {
     assert_eq!(
         error.to_string(),
         "the target refused `code`: its store is full, with 2 images of 70 bytes; have it drop code, or give it a \
-         larger one (TargetBuilder::store_capacity)"
+         larger one (TargetBuilder::store_bytes)"
     );
     drop(also);
     insert_for(&mut store, &numbered(3), 11).unwrap();
@@ -111,7 +111,7 @@ fn an_image_larger_than_the_store_is_refused_and_drops_nothing() {
     assert_eq!(
         error.to_string(),
         "the target refused `code`: its image of 132 bytes is larger than the 99 bytes that the target's store holds; \
-         give it a larger one (TargetBuilder::store_capacity)"
+         give it a larger one (TargetBuilder::store_bytes)"
     );
     assert_eq!((store.len(), store.evictions()), (1, 0));
     let mut store = Store::new(Arena::new(64 * 1024).unwrap());

@@ -2,7 +2,6 @@
 
 mod in_memory;
 
-use crate::child;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -11,6 +10,7 @@ use std::process::Command;
 use crate::code::{INCREMENT, foreign, image, native};
 use farjump_core::code::CodeError;
 use farjump_core::image::{ImageError, ImageParts, Machine, Platform};
+use farjump_fixtures::helper_process::{is_alone, passed, role, test_in_role};
 use farjump_fixtures::this_test;
 use farjump_loader::library::bundle::{Bundle, BundleError, BundleImage, SYMBOL, Sizes};
 use farjump_loader::{Error, FileKind, Library, Resolver, Store, code_id};
@@ -327,8 +327,7 @@ fn a_library_that_is_dropped_is_unloaded() {
 
 #[test]
 fn a_bare_file_name_is_a_file_of_the_current_directory() {
-    let name = this_test!();
-    if child::is_child(name) {
+    if !role().is_empty() {
         let library = Library::open("libsum.so").unwrap();
         assert_eq!(library.path(), Path::new("./libsum.so"));
         // The dynamic linker would find this library.
@@ -336,8 +335,8 @@ fn a_bare_file_name_is_a_file_of_the_current_directory() {
         return;
     }
     let made = good(INIT);
-    let (status, text) = child::run(name, made.path.parent().unwrap());
-    assert!(status.success(), "{text}");
+    let mut alone = test_in_role(this_test!(), &["alone"]);
+    passed(alone.current_dir(made.path.parent().unwrap()));
 }
 
 #[test]
@@ -500,7 +499,7 @@ fn a_library_the_dynamic_linker_refuses_fails_with_its_message() {
 #[test]
 fn a_rebuilt_library_loads_anew_while_the_old_is_open() {
     // Other tests load libraries of this name.
-    if !child::is_alone(this_test!()) {
+    if !is_alone(this_test!()) {
         return;
     }
     let directory = tempfile::tempdir().unwrap();

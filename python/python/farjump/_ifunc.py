@@ -264,8 +264,8 @@ class _Results:
             needed = [one for one in named if one in LIBM or one.removesuffix("f") in LIBM]
             if needed:
                 more = Refused(
-                    f"{text.rstrip('.')}. `{needed[0]}` is of the C library's mathematics: start the target with `farjump serve --export "
-                    "libm.so.6`, or farjump.Target(…, exports=['libm.so.6'])"
+                    f"{text.rstrip('.')}. `{needed[0]}` is of the C library's mathematics: start the target with `farjump serve "
+                    "--export-library libm.so.6`, or farjump.Target(…, export_library='libm.so.6')"
                 )
                 more.ifunc, more.cause = error.ifunc, error.cause
                 return more

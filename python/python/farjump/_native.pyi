@@ -1,7 +1,7 @@
-from collections.abc import Awaitable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Generator, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from types import GenericAlias, TracebackType
+from types import EllipsisType, GenericAlias, TracebackType
 from typing import Any, Generic, Literal, TypeVar, final, overload
 
 from typing_extensions import Buffer
@@ -75,12 +75,24 @@ class Link:
         cls,
         address: str,
         *,
+        # Options of a link, which farjump/tests/python_stubs.rs writes.
         transport: str | None = None,
-        mode: str | None = None,
-        connect_timeout: float | None = 5.0,
-        send_timeout: float | None = 10.0,
-        reply_mailbox_size: int | None = None,
+        device: str | None = None,
+        ucx_tcp: bool | str | None = None,
         key_file: str | PathLike[str] | None = None,
+        peer_timeout: float | str | None = None,
+        clear: bool | str | None = None,
+        mode: str | None = None,
+        connect_timeout: float | str | None = "5s",
+        send_timeout: float | str | None = "10s",
+        reply_mailbox_size: int | str | None = None,
+        prefault: bool | str | None = None,
+        wait_policy: str | None = None,
+        control_interval: float | str | None = None,
+        program: str | None = None,
+        compile_for_peer: bool | str | None = None,
+        cc: str | None = None,
+        # The end of the options.
     ) -> Link: ...
     @overload
     def inject(self, function: Library, args: Buffer, /) -> Pending[bytes]: ...
@@ -133,6 +145,8 @@ class Link:
     def stats(self) -> LinkStats: ...
     @property
     def peer(self) -> Peer: ...
+    @property
+    def options(self) -> dict[str, str | None]: ...
     def __enter__(self) -> Link: ...
     def __exit__(
         self,
@@ -147,31 +161,60 @@ class Target:
         cls,
         address: str,
         *,
-        transport: str | None = None,
-        exports: Iterable[str | PathLike[str]] = (),
-        wanted_libraries: Iterable[str] = (),
-        process_symbols: bool = False,
-        local: Iterable[Library] = (),
-        modes: Iterable[str] | None = None,
+        local: Iterable[Library | str | PathLike[str]] | str = (),
         data: Buffer | str | PathLike[str] | None = None,
-        rights: Iterable[str] | None = None,
-        allow_code: Iterable[str] | None = None,
-        allow_making: bool = False,
-        destinations: dict[str, str] | None = None,
+        # Options of a target, which farjump/tests/python_stubs.rs writes.
         key_file: str | PathLike[str] | None = None,
         peer_key_file: str | PathLike[str] | None = None,
-        peer_timeout: float | None = None,
-        clear: bool = False,
-        mailbox_size: int | None = None,
-        arena_size: int | None = None,
-        store_capacity: tuple[int, int] | None = None,
-        max_sources: int | None = None,
-        max_payload: int | None = None,
-        max_image: int | None = None,
-        max_frame: int | None = None,
-        max_source_memory: int | None = None,
-        handshake_timeout: float | None = None,
-        store: int | None = None,
+        peer_timeout: float | str | None = None,
+        clear: bool | str | None = None,
+        export_library: Iterable[str | PathLike[str]] | str | None = None,
+        wanted_library: Iterable[str | PathLike[str]] | str | None = None,
+        rights: Iterable[str | PathLike[str]] | str | None = None,
+        allow_export: bool | str | None = None,
+        process_symbols: bool | str | None = None,
+        modes: Iterable[str | PathLike[str]] | str | None = None,
+        destination: Mapping[str, str] | str | None = None,
+        allow_making: bool | str | None = None,
+        forward_mode: str | None = None,
+        max_forwards: int | str | None = None,
+        max_hops: int | str | None = None,
+        max_forward_bytes: int | str | None = None,
+        max_again: int | str | None = None,
+        allow_code: Iterable[str | PathLike[str]] | str | None = None,
+        max_frame: int | str | None = None,
+        max_image: int | str | None = None,
+        max_payload: int | str | None = None,
+        max_sources: int | str | None = None,
+        max_source_memory: int | str | None = None,
+        mailbox_size: int | str | None = None,
+        prefault: bool | str | None = None,
+        store_bytes: int | str | None = None,
+        store_images: int | str | None = None,
+        arena_size: int | str | None = None,
+        objects: int | str | None = None,
+        objects_spill_folder: str | PathLike[str] | None = None,
+        objects_spill_bytes: int | str | None = None,
+        cpu_level: str | None = None,
+        bitcode: str | None = None,
+        compiler: str | PathLike[str] | None = None,
+        llvm: str | PathLike[str] | None = None,
+        bitcode_cache: str | PathLike[str] | None = None,
+        compile_timeout: float | str | None = None,
+        compile_memory: int | str | None = None,
+        wait_policy: str | None = None,
+        stall_timeout: float | str | None = None,
+        handshake_timeout: float | str | None = None,
+        control_interval: float | str | None = None,
+        program: str | None = None,
+        transport: str | None = None,
+        device: str | None = None,
+        ucx_tcp: bool | str | None = None,
+        perf_map: bool | str | None = None,
+        crash_report: bool | str | None = None,
+        debug: bool | str | None = None,
+        debug_symbols: Iterable[str | PathLike[str]] | str | None = None,
+        # The end of the options.
     ) -> Target: ...
     def poll(self) -> int: ...
     def run(self, timeout: float | None = None) -> bool: ...
@@ -181,6 +224,8 @@ class Target:
     def address(self) -> str: ...
     @property
     def stats(self) -> TargetStats: ...
+    @property
+    def options(self) -> dict[str, str | None]: ...
     def __enter__(self) -> Target: ...
     def __exit__(
         self,
@@ -232,14 +277,17 @@ class Store:
         cls,
         address: str,
         *,
+        # Options of a client, which farjump/tests/python_stubs.rs writes.
+        connect_timeout: float | str | None = "5s",
+        timeout: float | str | None = "30s",
         transport: str | None = None,
-        connect_timeout: float | None = 5.0,
         key_file: str | PathLike[str] | None = None,
-        mapped: bool = True,
+        mapped: bool | str | None = None,
+        # The end of the options.
     ) -> Store: ...
     def put(self, data: Buffer, *, type_name: str = "") -> Handle: ...
     def put_parts(self, parts: Sequence[Buffer], *, type_name: str = "") -> Handle: ...
-    def get(self, handle: Handle, timeout: float | None = 30.0) -> memoryview: ...
+    def get(self, handle: Handle, timeout: float | EllipsisType | None = ...) -> memoryview: ...
     def wait(self, handle: Handle, timeout: float | None = None) -> memoryview: ...
     def exists(self, handle: Handle) -> bool: ...
     def evict(self, handle: Handle) -> bool: ...
@@ -250,12 +298,22 @@ class Store:
         self,
         topic: str,
         *,
-        capacity: int | None = None,
-        keep: int = 0,
-        await_subscribers: int = 1,
-        overflow: Literal["wait", "refuse", "drop_oldest"] = "wait",
+        # Options of a publisher, which farjump/tests/python_stubs.rs writes.
+        capacity: int | str | None = None,
+        keep: int | str | None = None,
+        await_subscribers: int | str | None = None,
+        overflow: str | None = None,
+        # The end of the options.
     ) -> Publisher: ...
-    def subscribe(self, topic: str, *, from_now: bool = False, publishers: int = 1) -> Subscriber: ...
+    def subscribe(
+        self,
+        topic: str,
+        *,
+        # Options of a subscriber, which farjump/tests/python_stubs.rs writes.
+        from_now: bool | str | None = None,
+        publishers: int | str | None = None,
+        # The end of the options.
+    ) -> Subscriber: ...
     def discard_topic(self, topic: str) -> bool: ...
     def close(self) -> None: ...
     @property
@@ -280,12 +338,12 @@ class Store:
 
 @final
 class Publisher:
-    def publish(self, handle: Handle, timeout: float | None = 30.0) -> int: ...
-    def give(self, handle: Handle, timeout: float | None = 30.0) -> int: ...
+    def publish(self, handle: Handle, timeout: float | EllipsisType | None = ...) -> int: ...
+    def give(self, handle: Handle, timeout: float | EllipsisType | None = ...) -> int: ...
     def publish_bytes(
-        self, data: Buffer, *, type_name: str = "", timeout: float | None = 30.0
+        self, data: Buffer, *, type_name: str = "", timeout: float | EllipsisType | None = ...
     ) -> int: ...
-    def finish(self, timeout: float | None = 30.0) -> None: ...
+    def finish(self, timeout: float | EllipsisType | None = ...) -> None: ...
     def close(self) -> None: ...
     @property
     def closed(self) -> bool: ...

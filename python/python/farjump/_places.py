@@ -16,6 +16,7 @@ from ._native import Handle, Library, Link, Placement, Store, gather
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from types import EllipsisType
 
     import numpy
 
@@ -358,8 +359,9 @@ def put_array(store: Store, array: numpy.ndarray) -> Handle:
     return store.put_parts(parts, type_name=f"ndarray {array.dtype.str} {array.shape}")
 
 
-def get_array(store: Store, handle: Handle, timeout: float | None = 30.0) -> numpy.ndarray:
-    """Returns the array of an object, read-only. Copies nothing if the owner is on this machine."""
+def get_array(store: Store, handle: Handle, timeout: float | EllipsisType | None = ...) -> numpy.ndarray:
+    """Returns the array of an object, read-only. Copies nothing if the owner is on this machine. The time limit is
+    that of the store if not given."""
     from . import _arrays
 
     return _arrays.view(store.get(handle, timeout))

@@ -23,7 +23,7 @@ class FarjumpPublisher:
         address: the address of a target with a store.
         capacity: most messages of a topic that its slowest subscriber has not taken; 64 if not given.
         await_subscribers: messages are kept until so many subscribers have come.
-        overflow: the action at a full topic: "wait", "refuse" or "drop_oldest".
+        overflow: the action at a full topic: "wait", "refuse" or "drop-oldest".
         timeout: longest wait for a subscriber, in seconds.
         key_file: the key for a target over TCP.
     """
@@ -34,7 +34,7 @@ class FarjumpPublisher:
         *,
         capacity: int | None = None,
         await_subscribers: int = 1,
-        overflow: Literal["wait", "refuse", "drop_oldest"] = "wait",
+        overflow: Literal["wait", "refuse", "drop-oldest"] = "wait",
         timeout: float | None = None,
         key_file: str | PathLike[str] | None = None,
     ) -> None:

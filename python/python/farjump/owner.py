@@ -57,7 +57,9 @@ def main(arguments=None):
 
 
 def _parser():
-    parser = argparse.ArgumentParser(prog="python -m farjump.owner", description="Owns objects for other processes.")
+    parser = argparse.ArgumentParser(
+        prog="python -m farjump.owner", description="Owns objects for other processes.", allow_abbrev=False
+    )
     parser.add_argument("address", type=_owners.absolute, help="unix:PATH, or another address of a target")
     parser.add_argument(
         "--memory",
@@ -68,16 +70,24 @@ def _parser():
     )
     parser.add_argument("--key-file", help="the key that peers over TCP must have")
     parser.add_argument(
-        "--export",
+        "--export-library",
         action="append",
         default=list(_EXPORTS),
         metavar="LIBRARY",
         help="a library that injected functions may call, besides libm.so.6",
     )
+    parser.add_argument("--export", action=_Renamed, const="--export-library", help=argparse.SUPPRESS)
     # A socket of a pair whose other one is the starter's, and the starter's lock.
     parser.add_argument("--starter", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--lock", type=int, help=argparse.SUPPRESS)
     return parser
+
+
+class _Renamed(argparse.Action):
+    """An argument of an earlier version, with its present name."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        parser.error(f"{option_string} is called {self.const} now")
 
 
 @contextlib.contextmanager
@@ -99,7 +109,12 @@ class _Owner:
     """A target with a store, and the processes that use it."""
 
     def __init__(self, options, path, starter):
-        self.target = Target(options.address, store=options.memory, exports=options.export, key_file=options.key_file)
+        self.target = Target(
+            options.address,
+            objects=options.memory,
+            export_library=options.export_library,
+            key_file=options.key_file,
+        )
         self.status = 0
         self._path = path
         self._ends_unused = starter is not None
@@ -132,7 +147,7 @@ class _Owner:
         held = None
         while held is None:
             for key, _ in self._selector.select(self._wait()):
-                self._heed(key.fileobj)
+                self._handle_event(key.fileobj)
             held = self._try_to_end()
         with held:
             self.target.stop()
@@ -171,7 +186,7 @@ class _Owner:
     def _is_unused(self):
         return self._ends_unused and not self._connected
 
-    def _heed(self, source):
+    def _handle_event(self, source):
         if source is self._listener:
             self._accept()
         elif source is self._woken:

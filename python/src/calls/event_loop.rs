@@ -1,19 +1,18 @@
 //! Awaiting calls in asyncio: one reader of the event loop for each link, which completes all futures.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use farjump::{Awaited, SystemError, SystemOperation};
+use farjump::{Awaited, HeldLink, Link, Sleeper};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
 use pyo3::{PyTraverseError, PyVisit, intern};
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use crate::calls::awaited::{Entry, Looked, MISSES, Progress, is_done};
-use crate::calls::shared::{Held, Shared, Wake};
+use crate::calls::shared::{Known, Shared};
 use crate::errors::{exception, guarded};
 use crate::lock::Lock;
 
@@ -27,9 +26,7 @@ pub(crate) struct Bridge {
     /// The link, which may end first.
     shared: Weak<Shared>,
     event_loop: Py<PyWeakrefReference>,
-    /// A descriptor that is readable when the link or `wake` is.
-    descriptor: OwnedFd,
-    wake: Arc<Wake>,
+    sleeper: Sleeper,
     state: Lock<State>,
 }
 
@@ -46,14 +43,6 @@ struct State {
     timer: Option<Instant>,
 }
 
-/// A link's reference to a bridge.
-#[derive(Clone, Debug)]
-pub(crate) struct Known {
-    /// The address of the event loop. Another event loop may have the same address later.
-    event_loop: usize,
-    bridge: Arc<Py<PyWeakrefReference>>,
-}
-
 impl Known {
     /// Returns the bridge, if it and its event loop still exist.
     fn bridge<'py>(&self, py: Python<'py>) -> Option<Bound<'py, Bridge>> {
@@ -65,10 +54,6 @@ impl Known {
 fn running_loop(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     static GET: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     GET.import(py, "asyncio", "get_running_loop")?.call0()
-}
-
-fn failed(py: Python<'_>, source: impl Into<std::io::Error>) -> PyErr {
-    exception(py, &SystemError { operation: SystemOperation::Watch, source: source.into() }.into())
 }
 
 impl Bridge {
@@ -127,20 +112,11 @@ impl Bridge {
         if let Some(bridge) = Bridge::known(shared, event_loop) {
             return Ok(bridge);
         }
-        let wake = Wake::new().map_err(|error| failed(py, error))?;
-        let descriptor = epoll::create(CreateFlags::CLOEXEC).map_err(|error| failed(py, error))?;
-        let of_link = shared.with(py, Held::descriptor);
-        let of_link = of_link.map_err(|ended| ended.exception(py))?;
-        for watched in [of_link.as_fd(), wake.descriptor.as_fd()] {
-            epoll::add(&descriptor, watched, EventData::new_u64(0), EventFlags::IN)
-                .map_err(|error| failed(py, error))?;
-        }
-        shared.with(py, |held| held.add_sleeper(&wake));
+        let sleeper = shared.with(py, HeldLink::add_sleeper).map_err(|error| exception(py, &error))?;
         let bridge = Bridge {
             shared: Arc::downgrade(shared),
             event_loop: PyWeakrefReference::new(event_loop)?.unbind(),
-            descriptor,
-            wake,
+            sleeper,
             state: Lock::default(),
         };
         let bridge = Bound::new(py, bridge)?;
@@ -190,31 +166,36 @@ impl Bridge {
                 None
             }
             Some(shared) => shared.with(py, |held| {
-                let was_woken = held.end_sleep(&this.wake);
-                let mut misses = 0;
-                while let Some(mut entry) = awaiting.pop_front() {
-                    match entry.look(held.link.as_ref(), &mut looked) {
-                        Progress::All => ready.push(entry),
-                        progress => {
-                            progressed |= progress == Progress::Some;
-                            kept.push_back(entry);
-                            misses += 1;
+                let was_woken = held.end_sleep(&this.sleeper);
+                let mut look = |link: Option<&Link>| {
+                    let mut misses = 0;
+                    while let Some(mut entry) = awaiting.pop_front() {
+                        match entry.look(link, &mut looked) {
+                            Progress::All => ready.push(entry),
+                            progress => {
+                                progressed |= progress == Progress::Some;
+                                kept.push_back(entry);
+                                misses += 1;
+                            }
+                        }
+                        if misses >= MISSES && !ready.is_empty() {
+                            break;
                         }
                     }
-                    if misses >= MISSES && !ready.is_empty() {
-                        break;
-                    }
+                };
+                if held.look(Some(&this.sleeper), |link| look(Some(link))).is_err() {
+                    look(None);
                 }
                 kept.append(&mut awaiting);
                 shared.no_longer_awaited(ready.len());
                 if !was_woken && !timed {
-                    held.wake_others(Some(&this.wake));
+                    held.wake_others(Some(&this.sleeper));
                 }
                 // After outcomes, more are likely to come before the loop could sleep.
                 if kept.is_empty() || !ready.is_empty() || progressed {
                     None
                 } else {
-                    held.begin_sleep(&this.wake)
+                    held.begin_sleep(&this.sleeper)
                 }
             }),
         };
@@ -273,7 +254,7 @@ impl Bridge {
     fn read(slf: &Bound<'_, Bridge>, event_loop: &Bound<'_, PyAny>) -> PyResult<()> {
         let this = slf.get();
         if !this.state.with(|state| std::mem::replace(&mut state.is_read, true)) {
-            let descriptor = this.descriptor.as_raw_fd();
+            let descriptor = this.sleeper.as_fd().as_raw_fd();
             event_loop.call_method1(intern!(slf.py(), "add_reader"), (descriptor, slf))?;
         }
         Ok(())
@@ -302,7 +283,7 @@ impl Bridge {
         if self.state.with(|state| std::mem::replace(&mut state.is_read, false))
             && let Some(event_loop) = self.event_loop(py)
         {
-            let descriptor = self.descriptor.as_raw_fd();
+            let descriptor = self.sleeper.as_fd().as_raw_fd();
             event_loop.call_method1(intern!(py, "remove_reader"), (descriptor,))?;
         }
         Ok(())
@@ -312,7 +293,11 @@ impl Bridge {
 #[pymethods]
 impl Bridge {
     fn __call__(slf: &Bound<'_, Self>) -> PyResult<()> {
-        guarded(slf.py(), || Bridge::reap(slf))
+        guarded(slf.py(), || {
+            // A forked child may go on with its parent's event loop.
+            slf.get().shared.upgrade().map_or(Ok(()), |shared| shared.process.check(slf.py(), "link"))?;
+            Bridge::reap(slf)
+        })
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -337,9 +322,6 @@ impl Bridge {
 
 impl Drop for Bridge {
     fn drop(&mut self) {
-        if let Some(shared) = self.shared.upgrade() {
-            shared.drop_sleeper(&self.wake);
-        }
         self.drop_awaiting();
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod awaited;
 pub(crate) mod call;
 pub(crate) mod event_loop;
+pub(crate) mod methods;
 pub(crate) mod pending;
 pub(crate) mod pendings;
 pub(crate) mod ready;

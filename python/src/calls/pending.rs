@@ -1,42 +1,35 @@
-//! Pending calls: waiting for their outcome, and awaiting it.
+//! Pending calls, and their outcomes.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use farjump::{Awaited, Error, Link, Reply};
+use farjump::{Error, Link, Reply, WaitError};
 use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use pyo3::{PyTraverseError, PyVisit, intern};
 
-use crate::calls::awaited::Entry;
 use crate::calls::call::Results;
-use crate::calls::event_loop::Bridge;
-use crate::calls::ready::ready;
-use crate::calls::shared::{Look, Shared, look};
-use crate::errors::{closed, exception, guarded, limit, raise};
+use crate::calls::shared::Shared;
+use crate::errors::{closed, exception, raise};
 use crate::lock::Lock;
-
-/// Number of looks for an outcome before the event loop takes over: a loop takes longer than a short call.
-pub(crate) const LOOKS_BEFORE_LOOP: u32 = 300;
 
 /// A call that was sent. Its outcome can be waited for, polled or awaited, any number of times. Dropping the last
 /// reference cancels the call: the function still runs, and its outcome is dropped.
 #[pyclass(frozen, module = "farjump", weakref)]
 pub(crate) struct Pending {
     pub(crate) shared: Arc<Shared>,
-    results: Results,
+    pub(super) results: Results,
     state: Lock<State>,
     /// The result or the exception, once [`State::Ended`]. It lies outside the lock, because counting references to it
     /// needs the GIL.
-    kept: OnceLock<Kept>,
+    pub(super) kept: OnceLock<Kept>,
 }
 
 /// An outcome as objects that the garbage collector visits. An exception refers to frames, and those to calls.
 type Kept = Result<Py<PyAny>, Py<PyBaseException>>;
 
 #[derive(Clone, Copy)]
-enum State {
+pub(super) enum State {
     /// It waits for credit.
     Unsent,
     /// The call's number on its link.
@@ -76,6 +69,11 @@ fn counted(py: Python<'_>, kept: &Kept) -> PyResult<Py<PyAny>> {
     }
 }
 
+/// Returns whether another thread has taken the outcome, and is about to settle it; or is about to send the call.
+fn is_taken(found: &Result<Reply, Error>) -> bool {
+    matches!(found, Err(Error::Wait(WaitError::Taken { .. })))
+}
+
 impl Pending {
     pub(crate) fn new(shared: &Arc<Shared>, number: u32, results: Results) -> Pending {
         Pending::of(shared, results, State::Waiting(number))
@@ -90,7 +88,7 @@ impl Pending {
         Pending { shared: Arc::clone(shared), results, state: Lock::new(state), kept: OnceLock::new() }
     }
 
-    fn state(&self) -> State {
+    pub(super) fn state(&self) -> State {
         self.state.with(|state| *state)
     }
 
@@ -164,17 +162,13 @@ impl Pending {
     /// outcome afterwards. `None` if it has not come.
     pub(crate) fn look(&self, link: Option<&Link>) -> Option<Seen> {
         let number = match self.state() {
-            State::Unsent => 0,
+            State::Unsent => return link.is_none().then_some(Seen::Closed),
             State::Waiting(number) => number,
             State::Ended | State::Cancelled if self.has_failed() => return Some(Seen::Failed),
             State::Ended | State::Cancelled => return Some(Seen::Known),
         };
         let Some(link) = link else { return Some(Seen::Closed) };
-        match look(link, number) {
-            Look::Outcome(found) => Some(Seen::Found(found)),
-            // A call that is not sent, or whose outcome another thread has taken and is about to settle.
-            Look::Pending | Look::Taken => None,
-        }
+        link.poll_raw(number).transpose().filter(|found| !is_taken(found)).map(Seen::Found)
     }
 
     /// Returns the outcome that a look has found.
@@ -217,101 +211,16 @@ impl Pending {
                 Err(number) => number,
             };
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            let found = self.shared.wait(py, left.or(limit), |link| match look(link, number) {
-                Look::Pending => None,
-                found => Some(found),
-            })?;
-            match found {
-                Some(Look::Outcome(found)) => return Ok(Some(self.settle(py, found))),
+            match self.shared.wait(py, left.or(limit), |link| link.poll_raw(number).transpose())? {
+                Some(found) if is_taken(&found) => {
+                    py.detach(|| std::thread::sleep(Duration::from_micros(100)));
+                }
+                Some(found) => return Ok(Some(self.settle(py, found))),
                 None => return Ok(None),
-                // Another thread is about to settle it, or to send it.
-                Some(_) => py.detach(|| std::thread::sleep(Duration::from_micros(100))),
             }
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(None);
             }
-        }
-    }
-}
-
-#[pymethods]
-impl Pending {
-    /// Waits for the reply. Raises TimedOut if it has not come after `timeout` seconds; the call stays pending.
-    #[pyo3(signature = (timeout=None))]
-    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
-        guarded(py, || {
-            self.shared.process.check(py, "call")?;
-            let limit = limit(timeout, "timeout")?;
-            match self.outcome_within(py, limit)? {
-                Some(outcome) => outcome,
-                None => Err(self.shared.timed_out(py, Awaited::Outcome, limit.unwrap_or_default())),
-            }
-        })
-    }
-
-    /// Returns the reply, or None if it has not come. Never waits.
-    fn poll(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        guarded(py, || {
-            self.shared.process.check(py, "call")?;
-            let seen = self.shared.with(py, |held| {
-                let seen = self.look(held.link.as_ref());
-                held.wake_others(None);
-                seen
-            });
-            seen.map(|seen| self.settled(py, seen)).transpose()
-        })
-    }
-
-    /// Cancels the call: the function still runs, and its outcome is dropped. Returns False if the program has taken
-    /// the outcome already.
-    fn cancel(&self, py: Python<'_>) -> PyResult<bool> {
-        guarded(py, || {
-            self.shared.process.check(py, "call")?;
-            Ok(self.abandon())
-        })
-    }
-
-    fn __await__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
-        let py = slf.py();
-        guarded(py, || {
-            let this = slf.get();
-            this.shared.process.check(py, "call")?;
-            if !this.is_open() {
-                return ready(py, this.settled(py, Seen::Known)?.into_bound(py).into_any());
-            }
-            // Where other calls are awaited, a loop looks for all of them at once.
-            let looks = if this.shared.are_awaited() { 1 } else { LOOKS_BEFORE_LOOP };
-            let seen = this.shared.with(py, |held| {
-                let seen = (0..looks).find_map(|_| this.look(held.link.as_ref()));
-                held.wake_others(None);
-                seen
-            });
-            if let Some(seen) = seen {
-                return ready(py, this.settled(py, seen)?.into_bound(py).into_any());
-            }
-            let future = Bridge::new_future(py)?;
-            let awaited =
-                Entry::Call { future: future.clone_ref(py), pending: slf.clone().unbind(), seen: None };
-            Bridge::add(py, &this.shared, awaited)?;
-            future.bind(py).call_method0(intern!(py, "__await__"))
-        })
-    }
-
-    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.results.visit(&visit)?;
-        match self.kept.get() {
-            Some(Ok(reply)) => visit.call(reply),
-            Some(Err(error)) => visit.call(error),
-            None => Ok(()),
-        }
-    }
-
-    fn __repr__(&self) -> &'static str {
-        match self.state() {
-            State::Unsent | State::Waiting(_) => "<farjump.Pending, not taken>",
-            State::Ended if self.has_failed() => "<farjump.Pending, failed>",
-            State::Ended => "<farjump.Pending, done>",
-            State::Cancelled => "<farjump.Pending, cancelled>",
         }
     }
 }

@@ -1,33 +1,27 @@
-//! Several calls as one: waited for, iterated or awaited together.
+//! Several calls as one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farjump::{Awaited, Error, InjectError, Link};
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyType};
-use pyo3::{PyTraverseError, PyVisit};
+use pyo3::types::PyList;
 
-use crate::calls::awaited::{Entry, Group, Looked, Part};
-use crate::calls::event_loop::Bridge;
-use crate::calls::pending::{LOOKS_BEFORE_LOOP, Pending, Seen};
-use crate::calls::ready::ready;
+use crate::calls::pending::{Pending, Seen};
 use crate::calls::sending::{Unsent, grouped};
 use crate::calls::shared::Shared;
-use crate::errors::{exception, guarded, is_ours, limit};
+use crate::errors::{exception, is_ours};
 use crate::lock::Lock;
 
 /// Several calls, in order. Waiting for them, or awaiting them, gives a list of their replies; iterating gives one reply
 /// after the other.
 #[pyclass(frozen, module = "farjump", weakref)]
 pub(crate) struct Pendings {
-    calls: Vec<Py<Pending>>,
+    pub(super) calls: Vec<Py<Pending>>,
     /// Calls that wait for credit, and their places among the calls.
-    unsent: Lock<VecDeque<(usize, Unsent)>>,
-    return_exceptions: bool,
+    pub(super) unsent: Lock<VecDeque<(usize, Unsent)>>,
+    pub(super) return_exceptions: bool,
 }
 
 impl Pendings {
@@ -140,7 +134,12 @@ impl Pendings {
     }
 
     /// Waits for the outcome of the call at this place. Returns `None` at the limit.
-    fn wait_for(&self, py: Python<'_>, place: usize, limit: Option<Duration>) -> PyResult<Option<Py<PyAny>>> {
+    pub(super) fn wait_for(
+        &self,
+        py: Python<'_>,
+        place: usize,
+        limit: Option<Duration>,
+    ) -> PyResult<Option<Py<PyAny>>> {
         if self.unsent.with(|unsent| unsent.front().is_some_and(|(first, _)| *first <= place)) {
             self.send_all(py)?;
         }
@@ -149,7 +148,7 @@ impl Pendings {
     }
 
     /// Returns the links of calls without an outcome, each with those calls.
-    fn parts(&self, py: Python<'_>) -> Vec<(Arc<Shared>, VecDeque<Py<Pending>>)> {
+    pub(super) fn parts(&self, py: Python<'_>) -> Vec<(Arc<Shared>, VecDeque<Py<Pending>>)> {
         let mut parts: Vec<(Arc<Shared>, VecDeque<Py<Pending>>)> = Vec::new();
         for pending in self.calls.iter().filter(|pending| pending.get().is_open()) {
             let shared = &pending.get().shared;
@@ -161,6 +160,11 @@ impl Pendings {
             parts[at].1.push_back(pending.clone_ref(py));
         }
         parts
+    }
+
+    /// Checks that this process made the calls.
+    pub(super) fn check(&self, py: Python<'_>) -> PyResult<()> {
+        self.calls.iter().try_for_each(|pending| pending.get().shared.process.check(py, "call"))
     }
 }
 
@@ -202,199 +206,5 @@ pub(crate) fn send(
             }
             Some(Err(error)) => return Err(exception(py, &error)),
         }
-    }
-}
-
-/// Returns the calls as one, which can be waited for, iterated or awaited. Its outcome is the list of their replies, in
-/// the order of the calls. It raises the first exception, and the other calls stay pending. With return_exceptions, the
-/// list contains the exceptions instead.
-#[pyfunction]
-#[pyo3(signature = (pendings, *, return_exceptions=false))]
-pub(crate) fn gather(
-    py: Python<'_>,
-    pendings: &Bound<'_, PyAny>,
-    return_exceptions: bool,
-) -> PyResult<Pendings> {
-    guarded(py, || {
-        let mut calls = Vec::new();
-        for (place, one) in pendings.try_iter()?.enumerate() {
-            let one = one?;
-            let pending = one.cast::<Pending>().map_err(|_| {
-                let name = one.get_type().name().map(|name| name.to_string()).unwrap_or_default();
-                PyTypeError::new_err(format!(
-                    "pendings[{place}] is of type {name}: give calls of Link.inject, which are farjump.Pending"
-                ))
-            })?;
-            pending.get().shared.process.check(py, "call")?;
-            calls.push(pending.clone().unbind());
-        }
-        Ok(Pendings::new(calls, VecDeque::new(), return_exceptions))
-    })
-}
-
-#[pymethods]
-impl Pendings {
-    /// Waits for all replies, and returns the list of them. Raises TimedOut if some have not come after `timeout`
-    /// seconds; the calls stay pending.
-    #[pyo3(signature = (timeout=None))]
-    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyList>> {
-        guarded(py, || {
-            self.check(py)?;
-            let limit = limit(timeout, "timeout")?;
-            let until = limit.and_then(|limit| Instant::now().checked_add(limit));
-            let outcomes = (0..self.calls.len()).map(|place| {
-                let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-                self.wait_for(py, place, left.or(limit))?.ok_or_else(|| {
-                    let shared = &self.calls[place].get().shared;
-                    shared.timed_out(py, Awaited::Outcome, limit.unwrap_or_default())
-                })
-            });
-            Ok(PyList::new(py, outcomes.collect::<PyResult<Vec<_>>>()?)?.unbind())
-        })
-    }
-
-    /// Cancels all calls without an outcome. Returns False if there were none.
-    fn cancel(&self, py: Python<'_>) -> PyResult<bool> {
-        guarded(py, || {
-            self.check(py)?;
-            let unsent = self.unsent.with(std::mem::take);
-            let cancelled = self.calls.iter().filter(|pending| pending.get().abandon()).count();
-            // Finalisers of arguments find all calls cancelled.
-            drop(unsent);
-            Ok(cancelled > 0)
-        })
-    }
-
-    fn __len__(&self) -> usize {
-        self.calls.len()
-    }
-
-    fn __iter__(slf: Bound<'_, Self>) -> PyResult<Replies> {
-        slf.get().check(slf.py())?;
-        Ok(Replies { pendings: slf.unbind(), next: AtomicUsize::new(0) })
-    }
-
-    fn __await__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
-        let py = slf.py();
-        guarded(py, || {
-            let this = slf.get();
-            this.check(py)?;
-            let future = Bridge::new_future(py)?;
-            let group = Arc::new(Group { parts: 0.into(), has_failed: false.into() });
-            let mut parts = Vec::new();
-            for (shared, open) in this.parts(py) {
-                let mut part = Part {
-                    group: Arc::clone(&group),
-                    future: future.clone_ref(py),
-                    pendings: Arc::new(slf.clone().unbind()),
-                    open,
-                    since: Instant::now(),
-                    failed: None,
-                };
-                part.look_at_once(py, &shared);
-                parts.push((shared, part));
-            }
-            if !this.return_exceptions
-                && let Some(failed) = this.calls.iter().find(|pending| pending.get().has_failed())
-            {
-                failed.get().settled(py, Seen::Failed)?;
-            }
-            parts.retain(|(_, part)| !part.open.is_empty());
-            if parts.is_empty() {
-                return ready(py, this.outcomes(py)?.into_bound(py).into_any());
-            }
-            group.parts.store(parts.len(), Ordering::Release);
-            for (shared, part) in parts {
-                Bridge::add(py, &shared, Entry::Part(part))?;
-            }
-            future.bind(py).call_method0("__await__")
-        })
-    }
-
-    /// `Pendings[bytes]`, for annotations.
-    #[classmethod]
-    fn __class_getitem__<'py>(
-        class: &Bound<'py, PyType>,
-        item: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        class.py().import("types")?.getattr("GenericAlias")?.call1((class, item))
-    }
-
-    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.calls.iter().try_for_each(|call| visit.call(call))?;
-        self.unsent.visit(|unsent| unsent.iter().try_for_each(|(_, call)| call.visit(&visit)))
-    }
-
-    fn __clear__(&self) {
-        let unsent = self.unsent.with(std::mem::take);
-        drop(unsent);
-    }
-
-    fn __repr__(&self) -> String {
-        format!("<farjump.Pendings of {} calls>", self.calls.len())
-    }
-}
-
-impl Pendings {
-    /// Checks that this process made the calls.
-    fn check(&self, py: Python<'_>) -> PyResult<()> {
-        self.calls.iter().try_for_each(|pending| pending.get().shared.process.check(py, "call"))
-    }
-}
-
-impl Part {
-    /// Looks for outcomes while more come, and keeps them.
-    fn look_at_once(&mut self, py: Python<'_>, shared: &Arc<Shared>) {
-        let mut looked = Looked::default();
-        shared.with(py, |held| {
-            let mut idle = 0;
-            while idle < LOOKS_BEFORE_LOOP && !self.open.is_empty() && self.failed.is_none() {
-                let before = self.open.len();
-                let _ = self.look(held.link.as_ref(), &mut looked);
-                idle = if self.open.len() < before { 0 } else { idle + 1 };
-            }
-            held.wake_others(None);
-        });
-        looked.found.extend(self.failed.take());
-        looked.settle(py);
-    }
-}
-
-/// The replies of several calls, one after the other.
-#[pyclass(frozen, module = "farjump")]
-pub(crate) struct Replies {
-    pendings: Py<Pendings>,
-    next: AtomicUsize,
-}
-
-#[pymethods]
-impl Replies {
-    fn __iter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        guarded(py, || {
-            let pendings = self.pendings.get();
-            let place = self.next.load(Ordering::Relaxed);
-            if place >= pendings.calls.len() {
-                return Ok(None);
-            }
-            pendings.check(py)?;
-            // An interrupted wait leaves the reply for the next time.
-            let outcome = pendings.wait_for(py, place, None);
-            if !pendings.calls[place].get().is_open() {
-                self.next.store(place + 1, Ordering::Relaxed);
-            }
-            outcome
-        })
-    }
-
-    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.pendings)
-    }
-
-    fn __length_hint__(&self) -> usize {
-        self.pendings.get().calls.len().saturating_sub(self.next.load(Ordering::Relaxed))
     }
 }

@@ -3,33 +3,32 @@
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
 
-use farjump::Key;
-use farjump_handles::{Client, Error, Patience, SubscriberOptions, View};
+use farjump_handles::{Client, ClientConfig, Error, Patience, PublisherConfig, SubscriberConfig, View};
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyMemoryView;
+use pyo3::types::{PyDict, PyMemoryView};
 
 use crate::arguments::{Arguments, Items};
-use crate::errors::{closed, exception, guarded, limit, raise};
+use crate::errors::{closed, guarded, limit};
 use crate::lock::Lock;
 use crate::objects::handle::Handle;
-use crate::objects::stream::{Publisher, Subscriber, stream_exception};
+use crate::objects::request::{LARGE, Timeout, handle_exception, request};
+use crate::objects::stream::{Publisher, Subscriber};
+use crate::options;
 use crate::process::Process;
 
-/// Length in bytes from which copies are made without the GIL.
-pub(crate) const LARGE: usize = 64 << 10;
-/// A wait without a limit.
-const FOREVER: Duration = Duration::MAX;
-/// Time limit of a request, in seconds.
-pub(crate) const REQUEST: f64 = 30.0;
-
 /// A connection to the owner of objects. Any number of threads may use it.
+///
+/// Options are keyword arguments (docs/reference/options.md): connect_timeout, timeout for requests that have none of
+/// their own, transport, key_file, and mapped.
 #[pyclass(frozen, module = "farjump", weakref)]
 pub(crate) struct Store {
     /// `None` once closed.
     client: Lock<Option<Client>>,
     address: String,
+    /// Time limit of requests without one of their own.
+    timeout: Duration,
     process: Process,
 }
 
@@ -57,71 +56,13 @@ impl Held {
     }
 }
 
-/// Returns the exception for an error of handles.
-pub(crate) fn handle_exception(py: Python<'_>, error: &Error) -> PyErr {
-    let class = match error {
-        Error::Link(error) => return exception(py, error),
-        Error::Handle(_) | Error::WrongKey { .. } | Error::NotReserved { .. } | Error::TypeName { .. } => {
-            "HandleError"
-        }
-        Error::Gone { .. } => "Gone",
-        Error::Unset { .. } => "Unset",
-        Error::Full { .. } | Error::SourceFull { .. } => "StoreFull",
-        Error::TimedOut { .. } => "TimedOut",
-        Error::Forked { .. } => "Forked",
-        Error::Stream { fault, .. } => return stream_exception(py, error, fault),
-        Error::Unreachable(_) => "ConnectError",
-        _ => "Error",
-    };
-    raise(py, class, error.to_string())
-}
-
-/// Runs a request: with the GIL while it looks for the reply, without it while it sleeps. A request that copies much
-/// runs wholly without it.
-pub(crate) fn patiently<T: Send>(
-    py: Python<'_>,
-    timeout: Option<Duration>,
-    is_long: bool,
-    work: impl FnOnce(&mut Patience<'_>) -> Result<T, Error> + Send,
-) -> PyResult<T> {
-    let timeout = timeout.unwrap_or(FOREVER);
-    let mut raised = None;
-    let done = if is_long {
-        let raised = &mut raised;
-        py.detach(move || {
-            let mut check = || {
-                Python::try_attach(|py| py.check_signals()).is_none_or(|checked| match checked {
-                    Ok(()) => true,
-                    Err(error) => {
-                        *raised = Some(error);
-                        false
-                    }
-                })
-            };
-            work(&mut Patience::of(timeout).checked_by(&mut check))
-        })
-    } else {
-        let mut check = || match py.check_signals() {
-            Ok(()) => true,
-            Err(error) => {
-                raised = Some(error);
-                false
-            }
-        };
-        let mut around = |sleep: &mut (dyn FnMut() + Send)| py.detach(sleep);
-        work(&mut Patience::of(timeout).checked_by(&mut check).sleeping_in(&mut around))
-    };
-    // A wait that was interrupted ends as such, so `done` is no result that the exception would hide.
-    raised.map_or_else(|| done.map_err(|error| handle_exception(py, &error)), Err)
-}
-
 impl Store {
     fn client(&self, py: Python<'_>) -> PyResult<Client> {
         self.process.check(py, "store")?;
         self.client.with(|client| client.clone()).ok_or_else(|| closed(py, "store"))
     }
 
-    /// Runs a request as [`patiently`] does.
+    /// Runs a request as [`request`] does.
     fn run<T: Send>(
         &self,
         py: Python<'_>,
@@ -130,7 +71,7 @@ impl Store {
         work: impl FnOnce(&Client, &mut Patience<'_>) -> Result<T, Error> + Send,
     ) -> PyResult<T> {
         let client = self.client(py)?;
-        patiently(py, timeout, is_long, move |patience| work(&client, patience))
+        request(py, timeout, is_long, move |patience| work(&client, patience))
     }
 
     fn put_all(&self, py: Python<'_>, parts: &[Bound<'_, PyAny>], type_name: &str) -> PyResult<Handle> {
@@ -138,10 +79,9 @@ impl Store {
             let held = parts.iter().map(Arguments::of).collect::<PyResult<Vec<_>>>()?;
             let parts: Vec<&[u8]> = held.iter().map(|part| part.bytes()).collect();
             let len: usize = parts.iter().map(|part| part.len()).sum();
-            let limit = Some(Duration::from_secs_f64(REQUEST));
             let put =
                 |client: &Client, patience: &mut Patience<'_>| client.put_parts(type_name, &parts, patience);
-            Ok(Handle { handle: self.run(py, limit, len >= LARGE, put)? })
+            Ok(Handle { handle: self.run(py, Some(self.timeout), len >= LARGE, put)? })
         })
     }
 }
@@ -154,30 +94,15 @@ fn memory_of(py: Python<'_>, view: View) -> PyResult<Py<PyMemoryView>> {
 #[pymethods]
 impl Store {
     #[new]
-    #[pyo3(
-        signature = (address, *, transport=None, connect_timeout=Some(5.0), key_file=None, mapped=true),
-        text_signature = "(address, *, transport=None, connect_timeout=5.0, key_file=None, mapped=True)"
-    )]
-    fn new(
-        py: Python<'_>,
-        address: &str,
-        transport: Option<&str>,
-        connect_timeout: Option<f64>,
-        key_file: Option<std::path::PathBuf>,
-        mapped: bool,
-    ) -> PyResult<Store> {
+    #[pyo3(signature = (address, **options), text_signature = "(address, **options)")]
+    fn new(py: Python<'_>, address: &str, options: Option<&Bound<'_, PyDict>>) -> PyResult<Store> {
         guarded(py, || {
             let process = Process::this();
-            let timeout = limit(connect_timeout, "connect_timeout")?.unwrap_or(FOREVER);
-            let mut builder = Client::builder(address).connect_timeout(timeout).mapped(mapped);
-            if let Some(name) = transport {
-                builder = builder.transport(name);
-            }
-            if let Some(path) = key_file {
-                builder = builder.key(Key::read(&path).map_err(|error| exception(py, &error.into()))?);
-            }
+            let config: ClientConfig = options::config(options)?;
+            let timeout = config.timeout;
+            let builder = Client::builder(address).config(config);
             let client = py.detach(|| builder.connect()).map_err(|error| handle_exception(py, &error))?;
-            Ok(Store { client: Lock::new(Some(client)), address: address.to_owned(), process })
+            Ok(Store { client: Lock::new(Some(client)), address: address.to_owned(), timeout, process })
         })
     }
 
@@ -194,13 +119,10 @@ impl Store {
     }
 
     /// Returns the bytes of an object: a read-only memoryview, without a copy if the owner is on this machine.
-    #[pyo3(
-        signature = (handle, timeout=Some(REQUEST)),
-        text_signature = "($self, handle, timeout=30.0)"
-    )]
-    fn get(&self, py: Python<'_>, handle: &Handle, timeout: Option<f64>) -> PyResult<Py<PyMemoryView>> {
+    #[pyo3(signature = (handle, timeout=Timeout::OfStore), text_signature = "($self, handle, timeout=...)")]
+    fn get(&self, py: Python<'_>, handle: &Handle, timeout: Timeout) -> PyResult<Py<PyMemoryView>> {
         guarded(py, || {
-            let limit = limit(timeout, "timeout")?;
+            let limit = timeout.limit(self.timeout)?;
             let get =
                 |client: &Client, patience: &mut Patience<'_>| client.get_with(&handle.handle, patience);
             let is_long = handle.handle.len() >= LARGE as u64 && self.client(py)?.mapping().is_err();
@@ -220,26 +142,19 @@ impl Store {
 
     /// Returns whether an object exists or is reserved.
     fn exists(&self, py: Python<'_>, handle: &Handle) -> PyResult<bool> {
-        guarded(py, || {
-            let limit = Some(Duration::from_secs_f64(REQUEST));
-            self.run(py, limit, false, |client, _| client.exists(&handle.handle))
-        })
+        guarded(py, || self.run(py, Some(self.timeout), false, |client, _| client.exists(&handle.handle)))
     }
 
     /// Evicts an object. Later readers do not find it; those that have it keep it. Returns whether it was there.
     fn evict(&self, py: Python<'_>, handle: &Handle) -> PyResult<bool> {
-        guarded(py, || {
-            let limit = Some(Duration::from_secs_f64(REQUEST));
-            self.run(py, limit, false, |client, _| client.evict(&handle.handle))
-        })
+        guarded(py, || self.run(py, Some(self.timeout), false, |client, _| client.evict(&handle.handle)))
     }
 
     /// Returns a handle whose object gets its contents later, by `set`.
     #[pyo3(signature = (*, type_name=""))]
     fn reserve(&self, py: Python<'_>, type_name: &str) -> PyResult<Handle> {
         guarded(py, || {
-            let limit = Some(Duration::from_secs_f64(REQUEST));
-            let handle = self.run(py, limit, false, |client, _| client.reserve(type_name))?;
+            let handle = self.run(py, Some(self.timeout), false, |client, _| client.reserve(type_name))?;
             Ok(Handle { handle })
         })
     }
@@ -249,10 +164,9 @@ impl Store {
         guarded(py, || {
             let held = Arguments::of(data)?;
             let bytes = held.bytes();
-            let limit = Some(Duration::from_secs_f64(REQUEST));
             let set =
                 |client: &Client, patience: &mut Patience<'_>| client.set(&handle.handle, &[bytes], patience);
-            self.run(py, limit, bytes.len() >= LARGE, set)
+            self.run(py, Some(self.timeout), bytes.len() >= LARGE, set)
         })
     }
 
@@ -260,46 +174,42 @@ impl Store {
     fn lease(&self, py: Python<'_>, handle: &Handle, seconds: Option<f64>) -> PyResult<()> {
         guarded(py, || {
             let time = limit(seconds, "seconds")?;
-            let patience = Some(Duration::from_secs_f64(REQUEST));
-            self.run(py, patience, false, |client, _| client.lease(&handle.handle, time))
+            self.run(py, Some(self.timeout), false, |client, _| client.lease(&handle.handle, time))
         })
     }
 
-    /// Opens a topic of the owner's to publish in it. `overflow` is the choice for a full topic: "wait" for the slowest
-    /// subscriber, "refuse", or "drop_oldest". The first publisher of a topic decides on the other choices.
-    #[pyo3(signature = (topic, *, capacity=None, keep=0, await_subscribers=1, overflow="wait"))]
+    /// Opens a topic of the owner's to publish in it. Options are keyword arguments (docs/reference/options.md):
+    /// capacity, keep, await_subscribers, and overflow, the action when the topic is full: "wait" for the slowest
+    /// subscriber, "refuse" or "drop-oldest". The first publisher of a topic decides on all but the last.
+    #[pyo3(signature = (topic, **options))]
     fn publisher(
         &self,
         py: Python<'_>,
         topic: &str,
-        capacity: Option<u32>,
-        keep: u32,
-        await_subscribers: u32,
-        overflow: &str,
+        options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Publisher> {
         guarded(py, || {
-            let options = Publisher::options(capacity, keep, await_subscribers, overflow)?;
-            let limit = Some(Duration::from_secs_f64(REQUEST));
-            let made = self.run(py, limit, false, |client, _| client.publisher(topic, options))?;
-            Ok(Publisher::new(made, self.process))
+            let config: PublisherConfig = options::config(options)?;
+            let made =
+                self.run(py, Some(self.timeout), false, |client, _| client.publisher(topic, config))?;
+            Ok(Publisher::new(made, self.timeout, self.process))
         })
     }
 
-    /// Subscribes to a topic of the owner's, from its oldest entry, or with `from_now` from its next. The stream ends
-    /// when so many publishers have come, and all have finished.
-    #[pyo3(signature = (topic, *, from_now=false, publishers=1))]
+    /// Subscribes to a topic of the owner's. Options are keyword arguments (docs/reference/options.md). With from_now,
+    /// the subscription begins with the next entry, otherwise with the oldest. The stream ends when as many publishers
+    /// have come as the option publishers says, and all have finished.
+    #[pyo3(signature = (topic, **options))]
     fn subscribe(
         &self,
         py: Python<'_>,
         topic: &str,
-        from_now: bool,
-        publishers: u32,
+        options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Subscriber> {
         guarded(py, || {
-            let options = SubscriberOptions::default().publishers(publishers);
-            let options = if from_now { options.from_now() } else { options };
-            let limit = Some(Duration::from_secs_f64(REQUEST));
-            let made = self.run(py, limit, false, |client, _| client.subscribe(topic, options))?;
+            let config: SubscriberConfig = options::config(options)?;
+            let made =
+                self.run(py, Some(self.timeout), false, |client, _| client.subscribe(topic, config))?;
             Ok(Subscriber::new(made, self.process))
         })
     }
@@ -307,10 +217,7 @@ impl Store {
     /// Discards a topic that has neither publishers nor subscribers, and evicts the objects that it owns. Returns
     /// whether it was there.
     fn discard_topic(&self, py: Python<'_>, topic: &str) -> PyResult<bool> {
-        guarded(py, || {
-            let limit = Some(Duration::from_secs_f64(REQUEST));
-            self.run(py, limit, false, |client, _| client.discard_topic(topic))
-        })
+        guarded(py, || self.run(py, Some(self.timeout), false, |client, _| client.discard_topic(topic)))
     }
 
     /// The reason why the owner's memory is not mapped; empty if it is.

@@ -3,35 +3,15 @@
 use std::sync::MutexGuard;
 use std::time::Duration;
 
-use farjump_handles::{Error, Overflow, Patience, PublisherOptions, StreamFault};
-use pyo3::exceptions::PyValueError;
+use farjump_handles::{Error, Patience};
 use pyo3::prelude::*;
 
 use crate::arguments::Arguments;
 use crate::errors::{closed, guarded, limit, raise};
 use crate::lock::{Lock, Single};
 use crate::objects::handle::Handle;
-use crate::objects::store::{LARGE, REQUEST, patiently};
+use crate::objects::request::{LARGE, Timeout, request};
 use crate::process::Process;
-
-/// Returns the exception for an error of a stream.
-pub(crate) fn stream_exception(py: Python<'_>, error: &Error, fault: &StreamFault) -> PyErr {
-    let class = match fault {
-        StreamFault::Full => "StreamFull",
-        StreamFault::NoEntry(_) => "TimedOut",
-        StreamFault::PublisherGone { .. } => "PublisherGone",
-        _ => "StreamError",
-    };
-    let raised = raise(py, class, error.to_string());
-    if let StreamFault::PublisherGone { publisher, published } = fault {
-        let value = raised.value(py);
-        let set = value.setattr("publisher", publisher).and_then(|()| value.setattr("published", published));
-        if let Err(error) = set {
-            return error;
-        }
-    }
-    raised
-}
 
 /// Takes a value that one thread uses at a time. Fails rather than waits, because the thread that has it may sleep for
 /// long.
@@ -53,59 +33,41 @@ pub(crate) struct Publisher {
     publisher: Single<Option<farjump_handles::Publisher>>,
     topic: String,
     number: u64,
+    /// Time limit of requests without one of their own.
+    timeout: Duration,
     process: Process,
 }
 
 impl Publisher {
-    pub(crate) fn new(publisher: farjump_handles::Publisher, process: Process) -> Publisher {
+    pub(crate) fn new(
+        publisher: farjump_handles::Publisher,
+        timeout: Duration,
+        process: Process,
+    ) -> Publisher {
         let (topic, number) = (publisher.topic().to_owned(), publisher.number());
-        Publisher { publisher: Single::new(Some(publisher)), topic, number, process }
-    }
-
-    pub(crate) fn options(
-        capacity: Option<u32>,
-        keep: u32,
-        await_subscribers: u32,
-        overflow: &str,
-    ) -> PyResult<PublisherOptions> {
-        let overflow = match overflow {
-            "wait" => Overflow::Wait,
-            "refuse" => Overflow::Refuse,
-            "drop_oldest" => Overflow::DropOldest,
-            other => {
-                return Err(PyValueError::new_err(format!(
-                    "overflow={other:?} is unknown: give \"wait\", \"refuse\" or \"drop_oldest\""
-                )));
-            }
-        };
-        let options =
-            PublisherOptions::default().keep(keep).await_subscribers(await_subscribers).overflow(overflow);
-        Ok(match capacity {
-            Some(capacity) => options.capacity(capacity),
-            None => options,
-        })
+        Publisher { publisher: Single::new(Some(publisher)), topic, number, timeout, process }
     }
 
     fn run<T: Send>(
         &self,
         py: Python<'_>,
-        timeout: Option<f64>,
+        timeout: Timeout,
         is_long: bool,
         work: impl FnOnce(&mut farjump_handles::Publisher, &mut Patience<'_>) -> Result<T, Error> + Send,
     ) -> PyResult<T> {
-        let limit = limit(timeout, "timeout")?;
+        let limit = timeout.limit(self.timeout)?;
         self.process.check(py, "publisher")?;
         let mut taken = take(py, &self.publisher, "publisher")?;
         let publisher = taken.as_mut().ok_or_else(|| closed(py, "publisher"))?;
-        patiently(py, limit, is_long, |patience| work(publisher, patience))
+        request(py, limit, is_long, |patience| work(publisher, patience))
     }
 }
 
 #[pymethods]
 impl Publisher {
     /// Publishes a handle, whose object stays as it is. Returns the entry's number.
-    #[pyo3(signature = (handle, timeout=Some(REQUEST)), text_signature = "($self, handle, timeout=30.0)")]
-    fn publish(&self, py: Python<'_>, handle: &Handle, timeout: Option<f64>) -> PyResult<u64> {
+    #[pyo3(signature = (handle, timeout=Timeout::OfStore), text_signature = "($self, handle, timeout=...)")]
+    fn publish(&self, py: Python<'_>, handle: &Handle, timeout: Timeout) -> PyResult<u64> {
         guarded(py, || {
             self.run(py, timeout, false, |publisher, patience| {
                 publisher.publish_with(&handle.handle, false, patience)
@@ -115,8 +77,8 @@ impl Publisher {
 
     /// Publishes a handle and gives its object to the topic, which evicts the object when all subscribers have finished
     /// with it.
-    #[pyo3(signature = (handle, timeout=Some(REQUEST)), text_signature = "($self, handle, timeout=30.0)")]
-    fn give(&self, py: Python<'_>, handle: &Handle, timeout: Option<f64>) -> PyResult<u64> {
+    #[pyo3(signature = (handle, timeout=Timeout::OfStore), text_signature = "($self, handle, timeout=...)")]
+    fn give(&self, py: Python<'_>, handle: &Handle, timeout: Timeout) -> PyResult<u64> {
         guarded(py, || {
             self.run(py, timeout, false, |publisher, patience| {
                 publisher.publish_with(&handle.handle, true, patience)
@@ -126,15 +88,15 @@ impl Publisher {
 
     /// Puts an object with these bytes, which the topic owns, and publishes it.
     #[pyo3(
-        signature = (data, *, type_name="", timeout=Some(REQUEST)),
-        text_signature = "($self, data, *, type_name='', timeout=30.0)"
+        signature = (data, *, type_name="", timeout=Timeout::OfStore),
+        text_signature = "($self, data, *, type_name='', timeout=...)"
     )]
     fn publish_bytes(
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
         type_name: &str,
-        timeout: Option<f64>,
+        timeout: Timeout,
     ) -> PyResult<u64> {
         guarded(py, || {
             let held = Arguments::of(data)?;
@@ -146,8 +108,8 @@ impl Publisher {
     }
 
     /// Ends the publisher: the stream ends when all publishers have finished. Finishing again does nothing.
-    #[pyo3(signature = (timeout=Some(REQUEST)), text_signature = "($self, timeout=30.0)")]
-    fn finish(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+    #[pyo3(signature = (timeout=Timeout::OfStore), text_signature = "($self, timeout=...)")]
+    fn finish(&self, py: Python<'_>, timeout: Timeout) -> PyResult<()> {
         guarded(py, || {
             if self.closed() {
                 return Ok(());
@@ -198,7 +160,7 @@ impl Publisher {
         let _ = (exception, traceback);
         match exception_type {
             Some(_) => self.close(py),
-            None => self.finish(py, Some(REQUEST)),
+            None => self.finish(py, Timeout::OfStore),
         }
     }
 
@@ -226,7 +188,7 @@ impl Subscriber {
         self.process.check(py, "subscriber")?;
         let mut taken = take(py, &self.subscriber, "subscriber")?;
         let subscriber = taken.as_mut().ok_or_else(|| closed(py, "subscriber"))?;
-        let item = patiently(py, limit, false, |patience| subscriber.next(patience))?;
+        let item = request(py, limit, false, |patience| subscriber.next(patience))?;
         Ok(item.map(|item| Item {
             handle: item.handle().clone(),
             number: item.number(),

@@ -87,7 +87,7 @@ class Children(WithFolder):
 OWNERS = """
 import threading, numpy
 for line in sys.stdin:
-    with farjump.Target(line.strip(), store=64 << 20) as target:
+    with farjump.Target(line.strip(), objects="64M") as target:
         serving = threading.Thread(target=target.run)
         serving.start()
         store = FarjumpStore("of an owner", FarjumpConnector(target.address))

@@ -210,8 +210,8 @@ class Ends(WithFolder):
         FarjumpConnector(self.address)
         self.ends_all()
 
-    def test_a_target_of_a_program_serves_as_well_and_is_not_cleared(self):
-        with farjump.Target(self.address, store=1 << 20) as target:
+    def test_a_programs_own_target_serves_as_well_and_is_not_cleared(self):
+        with farjump.Target(self.address, objects="1M") as target:
             serving = threading.Thread(target=target.run)
             serving.start()
             with FarjumpConnector(self.address, start=False) as connector:
@@ -223,7 +223,7 @@ class Ends(WithFolder):
             serving.join()
 
     def test_a_target_over_tcp_serves_as_well(self):
-        with farjump.Target("tcp:127.0.0.1:0", store=1 << 20) as target:
+        with farjump.Target("tcp:127.0.0.1:0", objects="1M") as target:
             serving = threading.Thread(target=target.run)
             serving.start()
             with FarjumpConnector(target.address) as connector:
@@ -312,7 +312,7 @@ class LongPaths(WithFolder):
         for length in (100, 101, 102, 104, 107):
             with self.subTest(length=length):
                 address = f"unix:{self.path(length)}"
-                with farjump.Target(address, store=1 << 20) as target:
+                with farjump.Target(address, objects="1M") as target:
                     serving = threading.Thread(target=target.run)
                     serving.start()
                     with FarjumpConnector(address) as connector:
@@ -336,7 +336,7 @@ class LongPaths(WithFolder):
                     self.assertEqual(self.ended(child), b"b'x'\n")
                     connector.close(clear=True)
 
-    def test_a_longer_path_is_refused_with_the_limit_and_what_to_do(self):
+    def test_a_longer_path_is_refused_with_limit_and_remedy(self):
         for start in (True, False):
             with self.assertRaisesRegex(farjump.ConnectError, "has 108 bytes, .* 107 at most: give a shorter one"):
                 FarjumpConnector(f"unix:{self.path(108)}", start=start)
@@ -512,7 +512,7 @@ class Killed(WithFolder):
         connector.close(clear=True)
         self.recovers(None)
 
-    def test_an_owner_whose_sockets_close_one_by_one_is_replaced(self):
+    def test_an_owner_with_sockets_closed_one_by_one_is_replaced(self):
         target, second = (socket.socket(socket.AF_UNIX) for _ in range(2))
         target.bind(f"{self.folder}/store")
         target.listen()

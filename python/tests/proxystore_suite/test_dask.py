@@ -145,7 +145,7 @@ class Dask(unittest.TestCase):
     def test_the_program_of_the_page_prints_what_the_page_shows(self):
         self.assertEqual(self.said["page"], self.shown)
 
-    def test_the_documented_settings_give_results_and_what_was_evicted_is_an_error(self):
+    def test_documented_settings_give_results_and_evicted_data_is_an_error(self):
         self.assertEqual(self.said["stores"], "6\n6\n6\nGone\nGone\n3\n")
 
     def test_the_client_of_proxystore_ex_uses_a_store_of_ours(self):

@@ -18,6 +18,13 @@ const fn counted(len: u32) -> u32 {
     len.next_multiple_of(LINE as u32)
 }
 
+/// Flow control of both directions.
+#[derive(Debug)]
+pub(super) struct Windows {
+    pub(super) send_credit: SendCredit,
+    pub(super) recv_credit: RecvCredit,
+}
+
 /// The credit for sending.
 #[derive(Debug)]
 pub(super) struct SendCredit {

@@ -7,7 +7,7 @@ use farjump_core::frame::{FrameError, LINE};
 use farjump_core::transport::{Cause, Message};
 
 use super::buffers::{self, Buffer, FRONT, RECEIVE};
-use super::credit::{RecvCredit, SendCredit};
+use super::credit::Windows;
 use super::head::{BODY, HEAD, Head, TAG, padded};
 use super::keys::Keys;
 use super::long_frame::{Long, broken, credit, tampered};
@@ -19,13 +19,6 @@ const START: usize = FRONT - HEAD;
 const RECORD: usize = HEAD + BODY + TAG;
 /// Most receive calls in one poll. They bound the time for a peer that sends bytes without end, but no whole message.
 const TURNS: usize = 4;
-
-/// Flow control of both directions.
-#[derive(Debug)]
-pub(super) struct Windows {
-    pub(super) send_credit: SendCredit,
-    pub(super) recv_credit: RecvCredit,
-}
 
 /// The receiver of a link's records.
 // A poll uses all of it.

@@ -6,8 +6,8 @@ use std::io::IoSliceMut;
 use farjump_core::transport::Cause;
 
 use super::buffers::{Buffer, FRONT};
+use super::credit::Windows;
 use super::head::{BODY, HEAD, Head, Lie, TAG};
-use super::inbound::Windows;
 use super::keys::Keys;
 use super::socket::{Got, Socket};
 

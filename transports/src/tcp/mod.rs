@@ -6,7 +6,6 @@
 //! `docs/design/tcp.md` has the reasons and measurements.
 
 mod buffers;
-mod closing;
 mod credit;
 mod head;
 mod inbound;

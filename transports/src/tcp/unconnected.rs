@@ -7,9 +7,9 @@ use farjump_core::transport::{
 };
 use farjump_os::scrubbed;
 
-use super::credit::{MOST, RecvCredit, SendCredit};
+use super::credit::{MOST, RecvCredit, SendCredit, Windows};
 use super::error;
-use super::inbound::{Inbound, Windows};
+use super::inbound::Inbound;
 use super::keys::{Cipher, Keys, has_aes};
 use super::messages::{Parts, TcpMessages};
 use super::outbound::Outbound;

@@ -20,7 +20,10 @@ use super::lanes::printed;
 use super::shared_memory;
 use super::tls;
 use super::words;
-use super::worker::OF_UCXS_THREAD;
+
+/// Free descriptors without which UCX may fail an assertion, which aborts the process. Its thread for events needs a
+/// pipe and an epoll before it runs, besides files that UCX opens briefly.
+pub(super) const OF_UCXS_THREAD: usize = 6;
 
 /// A context of UCX.
 pub(super) struct Context {

@@ -19,7 +19,7 @@ use farjump_ucx_sys::{
     ucp_ep_params_t, ucp_request_param_t, ucp_worker_h, ucp_worker_params_t, ucs_status_t,
 };
 
-use super::context::Context;
+use super::context::{Context, OF_UCXS_THREAD};
 use super::words;
 
 /// Time in which a dropped endpoint may send messages that UCX has taken. A live peer takes them in far less.
@@ -27,9 +27,6 @@ pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_millis(20);
 /// Attempts to sleep before a nap: UCX refuses until it has seen all wake-ups, usually once a message.
 pub(super) const TURNS: u32 = 16;
 
-/// Free descriptors without which UCX may fail an assertion, which aborts the process. Its thread for events needs a
-/// pipe and an epoll before it runs, besides files that UCX opens briefly.
-pub(super) const OF_UCXS_THREAD: usize = 6;
 /// Free descriptors below which an error attributes UCX's failure to reach a peer to their lack.
 const OF_AN_ENDPOINT: usize = 8;
 

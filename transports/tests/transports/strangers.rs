@@ -6,7 +6,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, exit};
+use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use farjump_core::transport::{Endpoint, Messages, OpenRequest, Transport};
@@ -15,16 +15,15 @@ use rustix::net::getsockname;
 use rustix::net::sockopt::socket_acceptconn;
 use tempfile::tempdir;
 
-use farjump_fixtures::helper_process::{DONE, again, command};
+use farjump_fixtures::helper_process::{command, in_roles, role};
 use farjump_fixtures::seccomp::refuse_socket_options;
-use farjump_fixtures::watchdog::Watchdog;
+use farjump_fixtures::this_test;
 
-/// Path of the stranger's program. Its presence makes a process run a case.
+/// Path of the stranger's program.
 const PROGRAM: &str = "TRANSPORTS_TEST_STRANGER";
-/// Present if that process allows UCX's TCP: [`ANY_CLOSING`] or [`NO_FILTER`].
-const ALLOWED: &str = "TRANSPORTS_TEST_UCX_TCP";
-/// The process may close UCX's ports in any way, or may put no filter on them.
-const ANY_CLOSING: &str = "any way";
+/// The roles of the victim: without UCX's TCP; with it, where the process may close UCX's ports in any way, or may put
+/// no filter on them.
+const ROLES: [&str; 3] = ["no tcp", "any closing", NO_FILTER];
 const NO_FILTER: &str = "no filter";
 /// Exit codes of the stranger after a write and without access.
 const WRITTEN: i32 = 0;
@@ -74,20 +73,18 @@ fn attack(at: SocketAddr, ends: &mut [Box<dyn Messages>]) -> Option<i32> {
 }
 
 /// Runs one case; this process is the victim.
-fn play() -> ! {
-    let _watchdog = Watchdog::new();
-    let Ok(allowed) = env::var(ALLOWED) else {
+fn play(role: &str) {
+    if role == ROLES[0] {
         let mut ends = pair(Am::new());
         assert_eq!(listening(), []);
         ends.iter_mut().for_each(|end| end.progress().unwrap());
         assert_eq!(listening(), []);
-        exit(DONE);
-    };
-    if allowed == NO_FILTER
+        return;
+    }
+    if role == NO_FILTER
         && let Err(error) = refuse_socket_options(&[libc::SO_ATTACH_FILTER])
     {
-        println!("skipped: no filter of system calls: {error}");
-        exit(DONE);
+        return println!("skipped: no filter of system calls: {error}");
     }
     let mut ends = pair(Am::with_tcp());
     let on_loopback: Vec<_> = listening().into_iter().filter(|at| at.ip().is_loopback()).collect();
@@ -105,7 +102,6 @@ fn play() -> ! {
         assert_eq!(attack(at, &mut ends), Some(KEPT_OUT));
     }
     assert_eq!(VICTIM.load(Relaxed), 7);
-    exit(DONE);
 }
 
 /// Runs the stranger against each port until it has written. Returns its exit code in that run.
@@ -115,12 +111,17 @@ fn at_one_of(ports: &[SocketAddr], ends: &mut [Box<dyn Messages>]) -> Vec<i32> {
     written.into_iter().flatten().collect()
 }
 
-/// Compiles the stranger's program in this folder. Prints the reason and returns `None` if that fails.
-fn stranger(folder: &Path) -> Option<PathBuf> {
+/// The stranger's program in this folder.
+fn program_in(folder: &Path) -> PathBuf {
+    folder.join("stranger")
+}
+
+/// Compiles the stranger's program in this folder. Returns `false`, and prints the reason, if that fails.
+fn is_built(folder: &Path) -> bool {
     if !farjump_tools::all_work(&["cc"]) {
-        return None;
+        return false;
     }
-    let (source, program) = (folder.join("stranger.c"), folder.join("stranger"));
+    let source = folder.join("stranger.c");
     fs::write(&source, include_str!("stranger.c")).unwrap();
     let mut compile = Command::new("cc");
     // UCT's types grow between versions: headers and library must be those of the UCX that this process
@@ -131,36 +132,32 @@ fn stranger(folder: &Path) -> Option<PathBuf> {
         compile.arg("-isystem").arg(headers).arg("-L").arg(libraries);
         compile.arg(format!("-Wl,-rpath,{}", libraries.display()));
     }
-    let made = compile.arg(&source).arg("-o").arg(&program).args(["-luct", "-lucs"]).output().unwrap();
+    let made =
+        compile.arg(&source).arg("-o").arg(program_in(folder)).args(["-luct", "-lucs"]).output().unwrap();
     if !made.status.success() {
         println!("skipped: no UCX to build with: {}", String::from_utf8_lossy(&made.stderr));
-        return None;
     }
-    Some(program)
+    made.status.success()
 }
 
 #[test]
 fn a_stranger_can_write_only_over_ucx_tcp_before_the_peer_connects() {
-    const NAME: &str = "strangers::a_stranger_can_write_only_over_ucx_tcp_before_the_peer_connects";
-    if env::var_os(PROGRAM).is_some() {
-        play();
-    }
-    if let Err(why) = Am::new().usable() {
-        return println!("skipped: {why}");
-    }
     let folder = tempdir().unwrap();
-    let Some(program) = stranger(folder.path()) else { return };
-    for allowed in [None, Some(ANY_CLOSING), Some(NO_FILTER)] {
-        let mut command = again();
-        command.args(["--exact", NAME, "--nocapture", "--test-threads=1"]).env(PROGRAM, &program);
-        command.env_remove("UCX_TLS").env_remove("UCX_NET_DEVICES");
-        if let Some(allowed) = allowed {
-            command.env(ALLOWED, allowed).env("UCX_TLS", "tcp");
+    if role().is_empty() {
+        if let Err(why) = Am::new().usable() {
+            return println!("skipped: {why}");
         }
-        let output = command.output().unwrap();
-        let told = String::from_utf8_lossy(&output.stdout);
-        told.lines().filter(|line| line.starts_with("skipped: ")).for_each(|line| println!("{line}"));
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(DONE), "UCX's TCP {allowed:?}: {said}");
+        if !is_built(folder.path()) {
+            return;
+        }
+    }
+    let prepare = |command: &mut Command, role: &str| {
+        command.env(PROGRAM, program_in(folder.path())).env_remove("UCX_TLS").env_remove("UCX_NET_DEVICES");
+        if role != ROLES[0] {
+            command.env("UCX_TLS", "tcp");
+        }
+    };
+    if let Some(role) = in_roles(this_test!(), &ROLES, prepare) {
+        play(&role);
     }
 }

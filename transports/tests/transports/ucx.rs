@@ -1,18 +1,17 @@
 //! Killed peers over UCX, in separate processes with the transports of UCX under test.
 
 use std::env;
-use std::path::Path;
-use std::process::{Child, Command, Stdio, exit};
+use std::process::Command;
 
 use farjump_control::{Arrival, Handshake, HandshakeError, Listener, PeerAddress, connect_target};
 use farjump_core::transport::{Cause, Endpoint, Messages, Transport};
 use farjump_transports::ucx::Am;
 
 use farjump_fixtures::control::{Place, accept, drive, far, next, source_options, target_options};
-use farjump_fixtures::helper_process::{DONE, ROLE, path_of_helper};
+use farjump_fixtures::helper_process::{HelperProcess, in_roles, role};
+use farjump_fixtures::this_test;
+use farjump_fixtures::watchdog::Watchdog;
 
-/// The variable whose presence makes a process the target.
-const TARGET: &str = "TRANSPORTS_TEST_TARGET";
 /// Values of UCX's setting, one after the other.
 const TRANSPORTS: [&str; 3] = ["posix,self", "sysv,self", "tcp,self"];
 /// Frames that a source sends before it is killed in traffic.
@@ -33,45 +32,6 @@ fn two_sided(endpoint: Endpoint) -> Box<dyn Messages> {
     match endpoint {
         Endpoint::TwoSided(messages) => messages,
         Endpoint::OneSided { .. } => panic!("ucx-am is two-sided"),
-    }
-}
-
-fn again(name: &str) -> Command {
-    let mut command = farjump_fixtures::helper_process::again();
-    command.args(["--exact", name, "--nocapture", "--test-threads=1"]).stdout(Stdio::null());
-    command
-}
-
-/// Runs the test `name` again, as a target over each of UCX's transports; prints a note without UCX.
-fn over_each(name: &str) {
-    if let Err(why) = Am::new().usable() {
-        return println!("skipped: {why}");
-    }
-    for transports in TRANSPORTS {
-        let status = again(name).env(TARGET, "yes").env("UCX_TLS", transports).status().unwrap();
-        assert_eq!(status.code(), Some(DONE), "over {transports}: {status}");
-    }
-}
-
-/// A source that does not outlive the target.
-struct Source(Child);
-
-impl Source {
-    fn start(name: &str, path: &Path) -> Source {
-        Source(again(name).env_remove(TARGET).env(ROLE, path).spawn().unwrap())
-    }
-
-    fn kill(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-impl Drop for Source {
-    fn drop(&mut self) {
-        // Both calls fail if the source has ended, as intended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -105,9 +65,14 @@ fn use_up(mut messages: Box<dyn Messages>) {
     }
 }
 
+/// Starts a source, which does not outlive the target.
+fn start_source(test: &str, place: &Place) -> HelperProcess {
+    HelperProcess::of_test(test, &["source", place.path().to_str().unwrap()])
+}
+
 /// Connects a new source, over the remaining transports.
-fn connect_new_source(name: &str, place: &Place, listener: &Listener) {
-    let source = Source::start(name, &place.path());
+fn connect_new_source(test: &str, place: &Place, listener: &Listener) {
+    let source = start_source(test, place);
     let Handshake { endpoint, control, .. } = arrive(listener);
     let mut messages = two_sided(endpoint);
     while messages.poll().unwrap().is_none() {
@@ -116,7 +81,7 @@ fn connect_new_source(name: &str, place: &Place, listener: &Listener) {
     drop((source, control));
 }
 
-fn source(path: std::path::PathBuf) -> ! {
+fn play_source(path: &str) {
     let address = PeerAddress::unix(path).unwrap();
     let mut handshake = connect_target(&address, &mut am(), &source_options(), far()).unwrap();
     let mut messages = two_sided(handshake.endpoint);
@@ -130,29 +95,36 @@ fn source(path: std::path::PathBuf) -> ! {
     while !matches!(handshake.control.recv(), Err(HandshakeError::PeerGone { .. })) {
         messages.progress().unwrap();
     }
-    exit(DONE)
 }
 
-/// Runs the test `name`: kills a source once `take` has taken some of its messages. The source is gone at once, the
-/// rest of the link can be used and dropped, and another source connects.
-fn killed(name: &str, take: impl Fn(&mut dyn Messages)) {
-    if let Some((path, _watchdog)) = path_of_helper() {
-        source(path);
+/// Kills a source once `take` has taken some of its messages, over each of UCX's transports. The source is gone at
+/// once, the rest of the link can be used and dropped, and another source connects.
+fn killed(test: &str, take: impl Fn(&mut dyn Messages)) {
+    if let [_, path] = &role()[..] {
+        let _watchdog = Watchdog::new();
+        return play_source(path);
     }
-    if env::var_os(TARGET).is_none() {
-        return over_each(name);
+    if role().is_empty()
+        && let Err(why) = Am::new().usable()
+    {
+        return println!("skipped: {why}");
+    }
+    let over = |command: &mut Command, transports: &str| {
+        command.env("UCX_TLS", transports);
+    };
+    if in_roles(test, &TRANSPORTS, over).is_none() {
+        return;
     }
     let place = Place::new();
     let listener = place.listener();
-    let mut child = Source::start(name, &place.path());
+    let mut source = start_source(test, &place);
     let mut handshake = arrive(&listener);
     let mut messages = two_sided(handshake.endpoint);
     take(&mut *messages);
-    child.kill();
+    source.kill();
     assert!(matches!(next(&mut handshake.control), Err(HandshakeError::PeerGone { .. })));
     use_up(messages);
-    connect_new_source(name, &place, &listener);
-    exit(DONE);
+    connect_new_source(test, &place, &listener);
 }
 
 /// Takes the next message.
@@ -165,14 +137,12 @@ fn take_one(messages: &mut dyn Messages) {
 
 #[test]
 fn a_source_killed_idle_is_gone_at_once_and_another_connects() {
-    const NAME: &str = "ucx::a_source_killed_idle_is_gone_at_once_and_another_connects";
-    killed(NAME, |messages| (0..=TAKEN).for_each(|_| take_one(messages)));
+    killed(this_test!(), |messages| (0..=TAKEN).for_each(|_| take_one(messages)));
 }
 
 #[test]
 fn a_source_killed_in_traffic_is_gone_at_once_and_another_connects() {
-    const NAME: &str = "ucx::a_source_killed_in_traffic_is_gone_at_once_and_another_connects";
-    killed(NAME, |messages| {
+    killed(this_test!(), |messages| {
         for _ in 0..TAKEN / 2 {
             take_one(messages);
             // The source does not receive these lines, so its window fills up.

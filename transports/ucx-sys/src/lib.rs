@@ -24,10 +24,12 @@ mod inline;
 mod log;
 mod named;
 mod open;
+mod open_error;
 
 pub use bindings::*;
 pub use inline::{UCS_PTR_IS_ERR, UCS_PTR_IS_PTR, UCS_PTR_STATUS, ucp_dt_make_contig};
-pub use open::{OpenError, Ucx, Version};
+pub use open::Ucx;
+pub use open_error::{OpenError, Version};
 
 /// The API version of the bindings, and of the oldest library that works with them.
 pub const API: (u32, u32) = (1, 13);

@@ -66,15 +66,12 @@ fn is_shown(function: &[u8], message: &[u8], count: impl FnOnce() -> u64) -> boo
 
 #[cfg(test)]
 mod tests {
-    use std::env;
-    use std::process::Command;
-
+    use farjump_fixtures::helper_process::{passed, role, test_in_role};
+    use farjump_fixtures::this_test;
     use libloading::os::unix::{RTLD_LOCAL, RTLD_NOW};
 
     use super::*;
     use crate::open::tests::alone;
-
-    const CHILD: &str = "UCX_SYS_TEST_LOG";
 
     #[test]
     fn dropped_messages_are_shown_less_and_less_and_all_else_always() {
@@ -131,22 +128,14 @@ mod tests {
 
     #[test]
     fn ucxs_own_log_has_no_line_for_each_dropped_message() {
-        if env::var_os(CHILD).is_some() {
+        if !role().is_empty() {
             return play();
         }
         let _alone = alone();
         if let Err(why) = crate::Ucx::open() {
             return println!("skipped: {why}");
         }
-        let mut command = Command::new(env::current_exe().unwrap());
-        command.args([
-            "--exact",
-            "log::tests::ucxs_own_log_has_no_line_for_each_dropped_message",
-            "--nocapture",
-        ]);
-        let output = command.env(CHILD, "yes").env("UCX_LOG_FILE", "stderr").output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{said}");
+        let said = passed(test_in_role(this_test!(), &["logs"]).env("UCX_LOG_FILE", "stderr")).err;
         let lines = |part: &str| said.lines().filter(|line| line.contains(part)).count();
         assert_eq!(
             (lines("no handler installed"), lines("payload"), lines("somewhere"), lines("another thing")),

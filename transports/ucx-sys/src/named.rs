@@ -15,7 +15,7 @@ use std::ptr;
 
 use libloading::os::unix::{Library as File, RTLD_LAZY, RTLD_LOCAL, RTLD_NOW};
 
-use crate::open::{OpenError, not_loaded, said};
+use crate::open_error::{OpenError, not_loaded, said};
 use crate::{API, FILE};
 
 /// The variable.

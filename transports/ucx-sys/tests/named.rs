@@ -1,12 +1,12 @@
 //! The library that `FARJUMP_UCX` names. Each case is a separate process, because a loaded library stays.
 
 use std::collections::BTreeSet;
-use std::env;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use farjump_fixtures::helper_process::{passed, role, test_in_role};
 use farjump_tools::all_work;
 use farjump_ucx_sys::Ucx;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
@@ -14,9 +14,6 @@ use tempfile::{TempDir, tempdir};
 
 /// The variable.
 const NAMED: &str = "FARJUMP_UCX";
-/// A library that the process loads before it opens UCX; empty if none. The variable marks a process as a
-/// case.
-const BEFORE: &str = "UCX_SYS_TEST_BEFORE";
 /// The test that is a case.
 const CASE: &str = "the_case_of_a_child";
 /// UCX's libraries.
@@ -38,15 +35,14 @@ fn open(named: Option<&Path>, before: Option<&Path>) -> Outcome {
 
 /// Does the same with these variables of the dynamic linker.
 fn open_with(named: Option<&Path>, before: Option<&Path>, linker: &[(&str, &Path)]) -> Outcome {
-    let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", CASE, "--nocapture", "--test-threads=1"]);
+    // The library that the process loads before it opens UCX.
+    let before = before.map_or("none", |before| before.to_str().unwrap());
+    let mut command = test_in_role(CASE, &[before]);
     // These tests use the system's UCX and copies of it, even if the others run with another.
     command.env_remove(NAMED).env_remove("LD_LIBRARY_PATH").env_remove("LD_BIND_NOW");
     command.envs(linker.iter().copied());
-    command.env(BEFORE, before.unwrap_or(Path::new("")));
-    let output = command.envs(named.map(|named| (NAMED, named))).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let said = String::from_utf8(output.stdout).unwrap();
+    let done = passed(command.envs(named.map(|named| (NAMED, named))));
+    let said = done.text().to_owned();
     let reported = |key: &str| {
         let lines: Vec<_> =
             said.lines().filter_map(|line| line.strip_prefix(key)).map(str::to_owned).collect();
@@ -58,8 +54,8 @@ fn open_with(named: Option<&Path>, before: Option<&Path>, linker: &[(&str, &Path
 
 #[test]
 fn the_case_of_a_child() {
-    let Some(before) = env::var_os(BEFORE) else { return };
-    if !before.is_empty() {
+    let [before] = &role()[..] else { return };
+    if before != "none" {
         // SAFETY: the initialisers of a UCX, or of a library without any.
         std::mem::forget(unsafe { Library::open(Some(before), RTLD_NOW | RTLD_LOCAL) }.unwrap());
     }

@@ -1,7 +1,6 @@
-//! Finds cycles of modules that use each other across folders.
+//! Finds files of a crate that use each other in a circle: none of them can be read, or moved, without the others.
 //!
-//! The files of one folder may use each other. A cycle through two folders means that neither can be read, or moved,
-//! without the other.
+//! A module may use those above it, as it is a part of them: they have the types of its `impl` blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,23 +16,29 @@ use crate::workspace::{root, tracked_files};
 /// A module's path within its crate.
 type Module = Vec<String>;
 
-/// Reads every crate; fails if there is a cycle.
+/// Reads every crate; fails if there is a circle.
 pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
     let files = tracked_files(&["*.rs"], interrupt)?;
     let crates = crates(files.iter().map(String::as_str));
     let mut circles = Vec::new();
-    for (folder, files) in &crates {
-        for circle in circles_of(files).map_err(Failed::Because)? {
-            circles.push(format!("{}: {}", folder.display(), circle.join(", ")));
-        }
+    for files in crates.values() {
+        circles.extend(circles_of(files).map_err(Failed::Because)?);
     }
     say!("{} crates", crates.len());
+    verdict(&circles)
+}
+
+fn verdict(circles: &[Vec<String>]) -> Verdict {
+    let faults = circles.iter().map(|circle| {
+        format!(
+            "these files use each other in a circle: {}; put the types into the file below, and the functions into \
+             the one above",
+            circle.join(", ")
+        )
+    });
     match circles.is_empty() {
         true => Ok(()),
-        false => Err(Failed::Because(format!(
-            "modules of different folders use each other in a circle:\n{}",
-            circles.join("\n")
-        ))),
+        false => Err(Failed::Because(faults.collect::<Vec<_>>().join("\n"))),
     }
 }
 
@@ -71,7 +76,7 @@ fn crates<'a>(names: impl Iterator<Item = &'a str>) -> BTreeMap<PathBuf, BTreeMa
     crates
 }
 
-/// The cycles of a crate that lead through more than one folder, each as the names of its modules.
+/// The circles of a crate, each as the names of its files.
 fn circles_of(files: &BTreeMap<Module, PathBuf>) -> Result<Vec<Vec<String>>, String> {
     let mut uses: BTreeMap<&Module, Vec<&Module>> = BTreeMap::new();
     for (module, path) in files {
@@ -80,15 +85,17 @@ fn circles_of(files: &BTreeMap<Module, PathBuf>) -> Result<Vec<Vec<String>>, Str
         uses.insert(module, used_by(module, &file, files));
     }
     let reached: BTreeMap<_, _> = uses.keys().map(|module| (*module, reached_from(module, &uses))).collect();
-    let folder = |module: &Module| files[module].parent();
-    let mut circles = BTreeSet::new();
-    for module in uses.keys() {
-        let circle = reached[module].iter().filter(|other| reached[*other].contains(module));
-        let modules: Vec<&Module> = circle.copied().collect();
-        if modules.iter().any(|other| folder(other) != folder(module)) {
-            circles.insert(modules.iter().map(|module| module.join("::")).collect::<Vec<_>>());
-        }
-    }
+    let name = |module: &&Module| {
+        let path = &files[*module];
+        path.strip_prefix(root()).unwrap_or(path).display().to_string()
+    };
+    let circle = |module: &&Module| {
+        let circle = reached[*module].iter().filter(|other| reached[**other].contains(*module));
+        let mut names: Vec<String> = circle.map(name).collect();
+        names.sort();
+        names
+    };
+    let circles: BTreeSet<_> = uses.keys().map(circle).filter(|circle| circle.len() > 1).collect();
     Ok(circles.into_iter().collect())
 }
 
@@ -241,7 +248,9 @@ mod tests {
         }
         let crates = crates(names.iter().map(String::as_str));
         assert_eq!(crates.len(), 1);
-        crates.values().flat_map(|files| circles_of(files).unwrap()).collect()
+        let root = format!("{}/src/", folder.path().display());
+        let circles = crates.values().flat_map(|files| circles_of(files).unwrap());
+        circles.map(|names| names.iter().map(|name| name.replace(&root, "")).collect()).collect()
     }
 
     #[test]
@@ -253,19 +262,44 @@ mod tests {
             ("other/mod.rs", "pub mod deep; pub struct Thing;"),
             ("other/deep.rs", "use crate::one; fn act() { one::part::act() }"),
         ]);
-        assert_eq!(found, [["one::part", "other::deep"]]);
+        assert_eq!(found, [["one/part.rs", "other/deep.rs"]]);
     }
 
     #[test]
-    fn one_folder_a_line_of_folders_and_tests_make_no_circle() {
+    fn files_of_one_folder_that_use_each_other_make_a_circle() {
+        let found = circles(&[
+            ("lib.rs", "mod first; mod second; mod third; use first::First;"),
+            ("first.rs", "use super::second::Second; pub struct First;"),
+            ("second.rs", "use super::third::Third; pub struct Second;"),
+            ("third.rs", "fn act() { crate::first::act() }"),
+        ]);
+        assert_eq!(found, [["first.rs", "second.rs", "third.rs"]]);
+    }
+
+    #[test]
+    fn a_module_and_its_parts_a_line_and_tests_make_no_circle() {
         let found = circles(&[
             ("lib.rs", "mod one; mod other; use one::First;"),
-            ("one/mod.rs", "mod first; mod second; pub use first::First;"),
-            ("one/first.rs", "use super::second::Second; pub struct First;"),
-            ("one/second.rs", "use super::first::First;"),
+            (
+                "one/mod.rs",
+                "mod first; mod second; pub use first::First; struct One; fn act(one: One) { one.act() }",
+            ),
+            ("one/first.rs", "pub struct First;"),
+            ("one/second.rs", "use super::{One, first::First}; impl One { fn act(self) {} }"),
             ("other/mod.rs", "use crate::one::First; pub struct Thing;"),
             ("one/third.rs", "#[cfg(test)] mod tests { use crate::other::Thing; }"),
         ]);
         assert_eq!(found, Vec::<Vec<String>>::new());
+    }
+
+    #[test]
+    fn every_circle_is_a_fault_that_names_its_files() {
+        let circles = [["a.rs", "b.rs"], ["c.rs", "d.rs"]].map(|circle| circle.map(str::to_owned).to_vec());
+        let Err(Failed::Because(why)) = verdict(&circles) else { panic!("circles pass") };
+        assert!(
+            why.contains("in a circle: a.rs, b.rs;") && why.contains("in a circle: c.rs, d.rs;"),
+            "{why}"
+        );
+        assert!(verdict(&[]).is_ok());
     }
 }

@@ -9,7 +9,7 @@ use crate::step::Verdict;
 use crate::workspace::{root, tracked_files};
 
 /// The repository's address.
-const REPOSITORY: &str = "https://github.com/farjump/farjump";
+pub(crate) const REPOSITORY: &str = "https://github.com/farjump/farjump";
 
 /// Checks every Markdown document in the repository.
 pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
@@ -38,7 +38,7 @@ pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
 
 /// The file of this repository to which a link in the document `from` leads. Registries show READMEs of crates, too;
 /// these links name files by the repository's address.
-fn file_of(link: &str, from: &Path) -> Option<PathBuf> {
+pub(crate) fn file_of(link: &str, from: &Path) -> Option<PathBuf> {
     let (file, _) = link.split_once('#').unwrap_or((link, ""));
     if let Some(within) = file.strip_prefix(REPOSITORY) {
         return match within.strip_prefix("/blob/main/").or_else(|| within.strip_prefix("/tree/main/")) {
@@ -55,12 +55,16 @@ fn file_of(link: &str, from: &Path) -> Option<PathBuf> {
     }
 }
 
-fn read(path: &Path) -> Result<String, Failed> {
+/// Reads a file as text.
+///
+/// # Errors
+/// Names the file.
+pub(crate) fn read(path: &Path) -> Result<String, Failed> {
     fs::read_to_string(path).map_err(|error| Failed::Because(format!("{}: {error}", path.display())))
 }
 
 /// Targets of a document's inline links; none in fenced code.
-fn links_of(text: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn links_of(text: &str) -> impl Iterator<Item = &str> {
     let mut fenced = false;
     let prose = text.lines().filter(move |line| {
         let fence = line.trim_start().starts_with("```");

@@ -3,12 +3,11 @@
 use crate::process::Interrupt;
 use crate::step::{Verdict, cargo};
 
-/// Each package with its combinations. The workspace build covers all features of farjump-ifunc, farjump-core
-/// and farjump-loader.
+/// Each package with its combinations. The workspace build covers all features of farjump-ifunc and farjump-core.
 const COMBINATIONS: [(&str, &[&str]); 7] = [
     ("farjump", &["", "shm", "tcp", "ucx", "verbs", "build", "shm,tokio"]),
-    ("farjump-benches", &["", "build"]),
-    ("farjump-cli", &["", "shm", "shm,build,iceoryx2"]),
+    ("farjump-benches", &["", "build", "shm,build,iceoryx2"]),
+    ("farjump-cli", &["", "shm", "shm,build"]),
     ("farjump-control", &["", "key"]),
     ("farjump-transports", &["", "shm", "tcp"]),
     ("farjump-loader", &[""]),
@@ -21,7 +20,7 @@ const LIBRARY_ALONE: [&str; 1] = ["farjump"];
 
 /// Packages whose tests are linted without features, too. The tests of programs and bindings would take a sixth of
 /// the whole check's time.
-const WITH_TESTS: [&str; 3] = ["farjump-control", "farjump-transports", "farjump-loader"];
+const WITH_TESTS: [&str; 2] = ["farjump-control", "farjump-transports"];
 
 /// Tests of refusals by name in a build that lacks a feature. No other build has them.
 const WITHOUT: [&str; 4] = ["test", "--package", "farjump-control", "--lib"];

@@ -1,4 +1,4 @@
-//! The library with default features needs few crates.
+//! The library and the program, each with default features, need few crates.
 
 use std::collections::BTreeSet;
 
@@ -6,25 +6,30 @@ use crate::process::{Failed, Interrupt};
 use crate::step::Verdict;
 use crate::workspace::crate_tree;
 
-/// Most lines of the tree, as `cargo tree -p farjump -e normal --prefix none | sort -u | wc -l` counts them.
-/// A crate that occurs again with dependencies of its own is a second line.
-const MOST: usize = 45;
+/// Packages, and most crates that are compiled for each, itself included: `cargo tree -p NAME -e normal,build --prefix none`
+/// names them.
+const MOST: [(&str, usize); 2] = [("farjump", 39), ("farjump-cli", 115)];
 
-/// Counts the lines of the tree.
+/// Counts the crates of each.
 pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
-    judge(&crate_tree(&["--package", "farjump", "--edges", "normal"], "farjump-core", interrupt)?)
+    for (package, most) in MOST {
+        let args = ["--package", package, "--edges", "normal,build"];
+        judge(package, most, &crate_tree(&args, "farjump-core", interrupt)?)?;
+    }
+    Ok(())
 }
 
 /// Checks that the count is within the limit.
-fn judge(tree: &[String]) -> Verdict {
-    let crates: BTreeSet<_> = tree.iter().map(String::as_str).collect();
-    say!("{} crates, {MOST} at most", crates.len());
-    if crates.len() <= MOST {
+fn judge(package: &str, most: usize, tree: &[String]) -> Verdict {
+    // A crate that occurs again is marked.
+    let crates: BTreeSet<_> = tree.iter().map(|line| line.trim_end_matches(" (*)")).collect();
+    say!("{} crates in {package}, {most} at most", crates.len());
+    if crates.len() <= most {
         return Ok(());
     }
     let all: Vec<_> = crates.into_iter().collect();
     Err(Failed::Because(format!(
-        "farjump with default features needs {} crates, {MOST} at most: put what is new behind a feature\n    {}",
+        "{package} with default features needs {} crates, {most} at most: put what is new behind a feature\n    {}",
         all.len(),
         all.join("\n    ")
     )))
@@ -35,13 +40,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_count_once_and_one_too_many_is_named() {
+    fn crates_count_once_and_one_too_many_is_named() {
         let tree = |crates: usize| {
             let others = (1..crates).map(|number| format!("c{number} v1.0.0"));
-            ["farjump-core v0.1.0"; 2].map(String::from).into_iter().chain(others).collect::<Vec<_>>()
+            ["farjump-core v0.1.0", "farjump-core v0.1.0 (*)"]
+                .map(String::from)
+                .into_iter()
+                .chain(others)
+                .collect::<Vec<_>>()
         };
-        judge(&tree(MOST)).unwrap();
-        let text = judge(&tree(MOST + 1)).unwrap_err().to_string();
-        assert!(text.contains(&format!("needs {}", MOST + 1)) && text.contains("c1 v1.0.0"), "{text}");
+        judge("a", 4, &tree(4)).unwrap();
+        let text = judge("a", 4, &tree(5)).unwrap_err().to_string();
+        assert!(text.contains("a with default features needs 5") && text.contains("c1 v1.0.0"), "{text}");
     }
 }

@@ -57,18 +57,27 @@ const KEPT: &[(&str, &str)] = &[
 const FOR_CLIENTS: &str =
     "a symbol of farjump_kv.h, where `kv_reply` is what a command of the server replies";
 
-/// The keywords before a name that is checked.
+/// The keywords before a name that is checked, in Rust.
 const NAMING: [&str; 9] = ["fn", "struct", "enum", "union", "trait", "type", "mod", "const", "static"];
+
+/// The keywords before a name that is checked, in Python.
+const PYTHON_NAMING: [&str; 2] = ["def", "class"];
 
 /// Words that may stand before such a keyword, or between it and the name.
 const BEFORE: [&str; 8] = ["pub", "unsafe", "async", "extern", "C", "default", "mut", "ref"];
 
-/// Reads the names in all Rust files.
+/// Reads the names in all files of Rust and Python, and those of C's functions.
 pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
     let (mut names, mut faults, mut kept) = (0, Vec::new(), vec![false; KEPT.len()]);
-    for file in tracked_files(&["*.rs"], interrupt)? {
+    for file in tracked_files(&["*.rs", "*.py", "*.pyi", "*.c", "*.h"], interrupt)? {
         let Ok(text) = fs::read_to_string(root().join(&file)) else { continue };
-        for (line, name) in named(&text) {
+        let name_in: fn(&str) -> Option<&str> = match file.rsplit('.').next() {
+            Some("rs") => name_in,
+            Some("py" | "pyi") => name_in_python,
+            _ => name_in_c,
+        };
+        let lines = text.lines().zip(1..);
+        for (line, name) in lines.filter_map(|(text, line)| Some((line, name_in(text)?))) {
             names += 1;
             if let Some(index) = KEPT.iter().position(|(word, _)| *word == name) {
                 kept[index] = true;
@@ -90,22 +99,37 @@ pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
     }
 }
 
-/// The names that lines of `text` give to items, with the numbers of the lines.
-fn named(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    text.lines().enumerate().filter_map(|(number, line)| Some((number + 1, name_in(line)?)))
-}
-
-/// The name of the item that a line begins.
+/// The name of the item that a line of Rust begins.
 fn name_in(line: &str) -> Option<&str> {
     let line = line.trim_start();
-    // No comment.
-    line.chars().next().filter(|first| first.is_ascii_lowercase())?;
     // Without the place that sees it: `pub(in crate::serve)`.
     let line = line.strip_prefix("pub(").and_then(|rest| rest.split_once(')')).map_or(line, |(_, rest)| rest);
+    name_behind(&NAMING, line.trim_start())
+}
+
+/// The name of the function or class that a line of Python begins. A test's has `test_` before its claim.
+fn name_in_python(line: &str) -> Option<&str> {
+    let name = name_behind(&PYTHON_NAMING, line.trim_start())?;
+    Some(name.strip_prefix("test_").unwrap_or(name))
+}
+
+/// The name of the function that a line of C declares.
+fn name_in_c(line: &str) -> Option<&str> {
+    let (before, _) = line.split_once('(')?;
+    let (kind, name) = before.rsplit_once([' ', '*'])?;
+    // A call or a macro stands alone, or behind something that is no type.
+    let is_type = |letter: char| letter.is_alphanumeric() || " _*".contains(letter);
+    (kind.starts_with(|first: char| first.is_ascii_alphabetic()) && kind.chars().all(is_type)).then_some(name)
+}
+
+/// The name behind one of these keywords, with which a line begins.
+fn name_behind<'l>(naming: &[&str], line: &'l str) -> Option<&'l str> {
+    // No comment.
+    line.chars().next().filter(|first| first.is_ascii_lowercase())?;
     let mut is_item = false;
     let words = line.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
     for word in words.filter(|word| !word.is_empty()) {
-        if NAMING.contains(&word) {
+        if naming.contains(&word) {
             is_item = true;
         } else if !BEFORE.contains(&word) {
             return is_item.then_some(word);
@@ -150,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_items_are_found_behind_their_keywords() {
+    fn names_of_items_are_found_in_each_language() {
         let lines = [
             ("    pub(crate) const unsafe fn first(way: u8) {", Some("first")),
             ("pub(in crate::serve) struct HeldFrame<T> {", Some("HeldFrame")),
@@ -163,6 +187,23 @@ mod tests {
         ];
         for (line, name) in lines {
             assert_eq!(name_in(line), name, "{line}");
+        }
+        let of_python = [
+            ("    async def test_one(self):", Some("one")),
+            ("class Store(Connector):", Some("Store")),
+            ("    classes = ask()", None),
+        ];
+        for (line, name) in of_python {
+            assert_eq!(name_in_python(line), name, "{line}");
+        }
+        let of_c = [
+            ("static struct peer *meet(int way)", Some("meet")),
+            ("FARJUMP_API farjump_status_t farjump_call(", Some("farjump_call")),
+            ("    meet(&peer);", None),
+            ("#define ASK(way) meet(way)", None),
+        ];
+        for (line, name) in of_c {
+            assert_eq!(name_in_c(line), name, "{line}");
         }
     }
 

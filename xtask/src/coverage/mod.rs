@@ -31,11 +31,11 @@ const WRAPPER: &str =
 const FUZZERS: [&str; 2] = ["fuzz", "conversations"];
 
 /// Parts of the project, each with the folder of its sources and the folders that do not count.
-const PARTS: [Part; 9] = [
+const PARTS: [Part; 10] = [
     // Models run under loom alone.
     Part { name: "core", folder: "core/src/", without: &["core/src/mailbox/loom"] },
-    // An image's author builds it, from the author's own files.
-    Part { name: "loader", folder: "loader/src/", without: &["loader/src/builder/"] },
+    Part { name: "loader", folder: "loader/src/", without: &[] },
+    Part { name: "inspect", folder: "loader/builder/src/inspect/", without: &[] },
     Part { name: "control", folder: "control/src/", without: &[] },
     Part { name: "shm", folder: "transports/src/shm/", without: &[] },
     Part { name: "tcp", folder: "transports/src/tcp/", without: &[] },

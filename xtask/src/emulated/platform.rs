@@ -131,8 +131,14 @@ const SAME_CODE: &str = "takes long under the emulator, and runs what other test
 /// The tests of core: of the functions that make fresh code run, of its formats, and its unit tests.
 const CORE: &[&str] =
     &["--lib", "--test", "frame", "--test", "icache", "--test", "image", "--test", "signal"];
-/// The loader's tests, except those of the builder that do not need the platform. Those run on the machine that
-/// builds.
+/// The builder's tests that need the platform. The others run on the machine that builds.
+const BUILDER: &[&str] = &["--lib", "--test", "own_linker"];
+/// Tests of the builder that the emulator does not let run, or that nothing is gained by.
+const BUILDER_SKIPPED: Skipped = &[
+    ("images_for_other_machines", "the compilers of these tests make code for the platform alone"),
+    ("damaged_objects_are_linked_or_refused", SAME_CODE),
+];
+/// The loader's tests.
 const LOADER: &[&str] = &["--lib", "--test", "allocations", "--test", "loading"];
 /// The tests of the system's doors.
 const OS: &[&str] = &["--lib", "--test", "descriptors"];
@@ -143,8 +149,6 @@ const LOADER_SKIPPED: Skipped = &[
     ("where_there_is_no_memory_the_error_says_so", NO_LIMITS),
     ("the_advised_limit_is_above_the_current_one", NO_LIMITS),
     ("ptrace_writes_traps_where_debuggers", NO_TRACING),
-    ("images_for_other_machines", "the compilers of these tests make code for the platform alone"),
-    ("damaged_objects_are_linked_or_refused", SAME_CODE),
 ];
 
 /// Tests of the loader that need riscv64's flush.
@@ -186,6 +190,7 @@ const LINKS_SAME: Skipped = &[
     ("principals::", SAME_CODE),
     ("processors::", SAME_CODE),
     ("rights::", SAME_CODE),
+    ("shared_waits::", SAME_CODE),
     ("sleep::", SAME_CODE),
     ("streams::", SAME_CODE),
     ("targets::", SAME_CODE),
@@ -201,6 +206,7 @@ pub(super) const MACHINES: (&str, &str) = ("farjump-machines", "machines");
 const AARCH64: &[Tests] = &[
     Tests { package: "farjump-core", programs: CORE, skipped: &[] },
     Tests { package: "farjump-loader", programs: LOADER, skipped: &[LOADER_SKIPPED] },
+    Tests { package: "farjump-builder", programs: BUILDER, skipped: &[BUILDER_SKIPPED] },
     Tests { package: "farjump-os", programs: OS, skipped: &[OS_SKIPPED] },
     Tests { package: "farjump", programs: &["--lib", "--test", "links"], skipped: &[LINKS_SKIPPED] },
     Tests {
@@ -219,6 +225,7 @@ const AARCH64: &[Tests] = &[
 const RISCV64: &[Tests] = &[
     Tests { package: "farjump-core", programs: CORE, skipped: &[] },
     Tests { package: "farjump-loader", programs: LOADER, skipped: &[LOADER_SKIPPED, LOADER_STALE_CODE] },
+    Tests { package: "farjump-builder", programs: BUILDER, skipped: &[BUILDER_SKIPPED] },
     Tests { package: "farjump-os", programs: OS, skipped: &[OS_SKIPPED] },
     Tests {
         package: "farjump",

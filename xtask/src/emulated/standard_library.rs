@@ -5,26 +5,27 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::platform::Platform;
-use super::tools::{RUSTLIB, Tools};
 use crate::fetch::debs::failed;
 use crate::process::{Failed, Interrupt, Run};
 
 /// Limit for building one. It took a minute with both processors busy.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 
+/// The folder of a compiler's standard libraries.
+pub(super) const RUSTLIB: &str = "usr/lib/rustlib";
 /// A crate that needs nothing but the standard library.
 const MANIFEST: &str =
     "[package]\nname = \"nothing\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n";
 
 /// Builds the standard library of `platform` from `sources`, a folder with the package of the compiler's sources.
-/// Does nothing if the one in `folder` is of these sources and this compiler: `version` names both. Returns a folder
-/// with the layout of a package.
+/// Does nothing if the one in `folder` is of these sources and this compiler: `version` names both. `with_compiler` makes cargo use
+/// the compiler. Returns a folder with the layout of a package.
 ///
 /// # Errors
 /// When interrupted, a folder cannot be written, or the standard library cannot be built.
 pub(super) fn built(
     platform: &Platform,
-    tools: &Tools,
+    with_compiler: impl for<'r> Fn(Run<'r>) -> Run<'r>,
     sources: &Path,
     version: &str,
     folder: &Path,
@@ -60,7 +61,7 @@ pub(super) fn built(
         .env("RUSTC_BOOTSTRAP", "1")
         .limit(LIMIT)
         .quiet();
-    let ended = tools.with_compiler(run).run()?;
+    let ended = with_compiler(run).run()?;
     if !ended.status.success() {
         let platform = platform.rust;
         return Err(Failed::Because(format!(

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::platform::{Packages, Platform, STANDARD_LIBRARY, StandardLibrary};
-use super::standard_library;
+use super::standard_library::{self, RUSTLIB};
 use crate::fetch::debs::{self, Outcome, Store, failed};
 use crate::fetch::packages;
 use crate::process::{Failed, Interrupt, Run};
@@ -15,8 +15,6 @@ const SOURCES: &str = "rust-web-src";
 /// The linker. Debian 12's default (`lld`) does not shorten calls as riscv64's libraries require.
 const LINKER: &str = "lld-22";
 const LINKERS_PROGRAM: &str = "usr/bin/ld.lld-22";
-/// The folder of a compiler's standard libraries.
-pub(super) const RUSTLIB: &str = "usr/lib/rustlib";
 /// Programs that must be installed.
 const PROGRAMS: [&str; 4] = ["clang", "apt-get", "apt-cache", "dpkg-deb"];
 
@@ -153,7 +151,15 @@ impl<'i> Tools<'i> {
             version += &self.own.list(name)?;
         }
         let folder = folder.join(platform.architecture());
-        standard_library::built(platform, self, &sources, &version, &folder, interrupt).map(Outcome::Here)
+        standard_library::built(
+            platform,
+            |run| self.with_compiler(run),
+            &sources,
+            &version,
+            &folder,
+            interrupt,
+        )
+        .map(Outcome::Here)
     }
 
     /// Adds `name`, one of the compiler's folders that lies in another package, to the compiler's own folder.

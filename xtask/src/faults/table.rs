@@ -159,7 +159,7 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "claims-freed",
         finder: Finder::Stores,
         changes: &[Change {
-            file: "handles/src/owner/quarantine.rs",
+            file: "handles/src/owner/table/quarantine.rs",
             from: "let bytes = self.held_by(source);\n",
             to: "let bytes = self.held_by(source);\n        if FAULTY { self.release_all(source); }\n",
         }],

@@ -1,4 +1,4 @@
-//! Sections that are measured in a virtual machine, which has an RDMA device: `farjump perf` runs there, and its
+//! Sections that are measured in a virtual machine, which has an RDMA device: `farjump-perf` runs there, and its
 //! report comes back over the machine's console.
 
 use std::fs;
@@ -15,7 +15,7 @@ const MARK: &str = "report: ";
 /// Limit for building, booting and ending a machine, besides its work.
 const AROUND: Duration = Duration::from_secs(10 * 60);
 
-/// Runs `farjump` with these arguments in a machine with a kernel of this series, and takes its rows.
+/// Runs `farjump-perf` with these arguments in a machine with a kernel of this series, and takes its rows.
 ///
 /// # Errors
 /// When interrupted, or the run failed. Rows that it printed before are in `run`.
@@ -33,7 +33,7 @@ pub(super) fn measure(
     let source = root().join("ifuncs/samples/c/counter.c");
     let built = Run::new(program, interrupt).args(["build"]).args([&source]).args(["-o"]).args([&counter]);
     // Nine tenths of the program are debug information.
-    let stripped = folder.path().join("farjump");
+    let stripped = folder.path().join(super::PROGRAM);
     let strip = Run::new("strip", interrupt).args(["-o"]).args([&stripped, program]);
     for made in [built, strip] {
         succeeded(&made.quiet().run()?)?;
@@ -61,7 +61,7 @@ fn line(arguments: &[String]) -> String {
     let arguments = arguments.join(" ");
     // The report is searched for errors: a pipe's status is that of its last command.
     format!(
-        "farjump {arguments} --counter programs/libcounter.so --json >report 2>errors || status=$?
+        "farjump-perf {arguments} --counter programs/libcounter.so --json >report 2>errors || status=$?
          sed 's/^/{MARK}/' report; grep '^error: ' errors || true; exit ${{status:-0}}"
     )
 }
@@ -107,13 +107,15 @@ mod tests {
 
     #[test]
     fn the_machines_line_runs_in_a_shell_and_fails_with_farjump() {
-        let arguments = ["perf".to_owned(), "latency".to_owned()];
+        let arguments = ["latency".to_owned()];
         let folder = tempfile::tempdir().expect("a folder can be made");
-        let script =
-            format!("farjump() {{ echo '{{}}'; echo 'error: no' >&2; return 3; }}\n{}", line(&arguments));
+        let script = format!(
+            "farjump-perf() {{ echo '{{}}'; echo 'error: no' >&2; return 3; }}\n{}",
+            line(&arguments)
+        );
         let ended =
-            std::process::Command::new("sh").args(["-c", &script]).current_dir(folder.path()).output();
-        let ended = ended.expect("there is a shell");
+            std::process::Command::new("bash").args(["-c", &script]).current_dir(folder.path()).output();
+        let ended = ended.expect("bash is there");
         assert_eq!(ended.status.code(), Some(3));
         let said = String::from_utf8_lossy(&ended.stdout);
         assert_eq!((report(&said), why_not(&said)), ("{}".to_owned(), Some("no".to_owned())));

@@ -15,7 +15,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use farjump_namespaces::{Namespace, Namespaces};
+use farjump_fixtures::namespaces::{Namespace, Namespaces};
 use serde_json::Value;
 
 use crate::artifacts::Artifacts;
@@ -128,6 +128,9 @@ fn kept_as(section: &Section) -> String {
     format!("results/{}.json", section.name)
 }
 
+/// The program behind `farjump perf`.
+const PROGRAM: &str = "farjump-perf";
+
 /// Placeholder for UCX's library in the shown command.
 const LIBRARY: &str = "libucp.so.0";
 
@@ -145,7 +148,8 @@ fn command(section: &Section, rounds: u32) -> Vec<String> {
 /// When interrupted, or UCX is not available.
 fn arguments(section: &Section, rounds: u32, interrupt: &Interrupt) -> Result<Vec<String>, Failed> {
     let mut words = command(section, rounds);
-    words.drain(..1 + usize::from(section.tls.is_some()));
+    // `farjump perf`, for which its own program runs.
+    words.drain(..2 + usize::from(section.tls.is_some()));
     if let Some(word) = words.iter_mut().find(|word| *word == LIBRARY) {
         *word = ucx::newest_library(interrupt)?.map_err(Failed::Because)?.display().to_string();
     }
@@ -225,7 +229,7 @@ impl Programs {
     /// Builds the programs of these sections, before any measurement.
     ///
     /// # Errors
-    /// When farjump with default features cannot be built. Sections whose features cannot be built lack their
+    /// When the program with default features cannot be built. Sections whose features cannot be built lack their
     /// results.
     fn build(sections: &[&'static Section], interrupt: &Interrupt) -> Result<Programs, Failed> {
         let target = Workspace::load(false, interrupt)?.target();
@@ -238,14 +242,14 @@ impl Programs {
         wanted.dedup();
         for features in wanted {
             let mut build = Run::cargo(interrupt)
-                .args(["build", "--release", "--package", "farjump-cli", "--bin", "farjump"])
+                .args(["build", "--release", "--package", "farjump-benches", "--bin", PROGRAM])
                 .directory(root())
                 .limit(BUILDING);
             if let Some(features) = features {
                 build = build.args(["--features", features]);
             }
-            let built = Artifacts::of(build, "farjump").and_then(|built| built.program("farjump"));
-            let copy = folder.join(features.map_or("farjump".to_owned(), |name| format!("farjump-{name}")));
+            let built = Artifacts::of(build, PROGRAM).and_then(|built| built.program(PROGRAM));
+            let copy = folder.join(features.map_or(PROGRAM.to_owned(), |name| format!("{PROGRAM}-{name}")));
             let program = match built {
                 Ok(made) => {
                     fs::copy(&made, &copy).map_err(|error| failed(&made, &error))?;
@@ -265,7 +269,7 @@ impl Programs {
     /// The program for a section, or why there is none.
     fn of(&self, section: &Section) -> Result<PathBuf, String> {
         let built = self.0.get(&section.features.as_deref()).cloned();
-        built.unwrap_or_else(|| Err("farjump was not built for it".to_owned()))
+        built.unwrap_or_else(|| Err("no program was built for it".to_owned()))
     }
 }
 
@@ -316,7 +320,7 @@ mod tests {
     fn measured(script: &str, limit: Duration) -> (Option<String>, usize, bool) {
         let folder = crate::scratch::folder().expect("a folder can be made");
         fs::create_dir(folder.path().join("figures")).expect("a folder can be made");
-        let program = folder.path().join("farjump");
+        let program = folder.path().join(PROGRAM);
         // Another process writes the file: a file that this process has open for writing could not be run.
         let written = Command::new("sh")
             .args(["-c", r#"printf '#!/bin/sh\n%s\n' "$1" >"$2" && chmod 700 "$2""#, "sh", script])

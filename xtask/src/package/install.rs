@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::artifacts::Artifacts;
 use crate::emulated::{self, Cross, Tools};
+use crate::package::debug_files::{Divider, Kept};
 use crate::package::notices;
 use crate::process::{Failed, Interrupt, Run};
 use crate::step::Verdict;
@@ -25,15 +26,17 @@ const HEADERS: [(&str, &str); 5] = [
     ("ifuncs/include", "farjump_kv.h"),
 ];
 
-/// The licences of farjump, and of the font in its program.
+/// The licences of farjump, and of the font in the program that measures.
 const LICENCES: [&str; 3] =
     ["LICENSE-MIT", "LICENSE-APACHE", "benches/src/perf/report/plot/roboto-LICENSE.txt"];
 /// The program that compiles bitcode, and the folder where `bin/farjump` and `lib/libfarjump.so` look for it.
 const COMPILER: &str = "farjump_compiler";
 const COMPILER_FOLDER: &str = "libexec/farjump";
 const PROGRAM: &str = "farjump";
+/// The program behind `farjump perf`, which looks for it in its own folder.
+const PERF: &str = "farjump-perf";
 /// The programs, with their folders.
-const PROGRAMS: [(&str, &str); 2] = [(PROGRAM, "bin"), (COMPILER, COMPILER_FOLDER)];
+const PROGRAMS: [(&str, &str); 3] = [(PROGRAM, "bin"), (PERF, "bin"), (COMPILER, COMPILER_FOLDER)];
 /// The folder for licences, and for those of dependencies.
 const DOCUMENTS: &str = "share/doc/farjump";
 
@@ -94,7 +97,7 @@ pub(crate) fn for_platform(
     install(&options, Some(cross), interrupt).map(drop)
 }
 
-/// Builds and installs, for this machine or for another platform.
+/// Builds and installs, for this machine or for another platform. Debug information goes to files of its own.
 fn install(options: &Options, cross: Option<&Cross<'_, '_>>, interrupt: &Interrupt) -> Result<bool, Failed> {
     let workspace = Workspace::load(false, interrupt)?;
     let mut module = None;
@@ -102,7 +105,7 @@ fn install(options: &Options, cross: Option<&Cross<'_, '_>>, interrupt: &Interru
         Some(archive) => (archive.clone(), Vec::new()),
         None => {
             let kv: &[&str] = if options.kv { &["--package", "farjump-kv"] } else { &[] };
-            let chosen = [kv, &["--lib", "--bin", PROGRAM, "--bin", COMPILER]].concat();
+            let chosen = [kv, &["--lib", "--bin", PROGRAM, "--bin", PERF, "--bin", COMPILER]].concat();
             let built = match (options.profile.as_str(), cross) {
                 // The tests' profile uses the tests' own build, so that nothing is built twice.
                 ("dev", None) => built_as_for_tests(&chosen, interrupt)?,
@@ -115,6 +118,7 @@ fn install(options: &Options, cross: Option<&Cross<'_, '_>>, interrupt: &Interru
                     let build =
                         cargo.args(["build", "--profile", profile]).args(target.into_iter().flatten());
                     let build = build.args(["--package", "farjump-c", "--package", "farjump-cli"]);
+                    let build = build.args(["--package", "farjump-benches"]);
                     Artifacts::of(build.args(chosen).limit(BUILDING), "what is to be installed")?
                 }
             };
@@ -127,7 +131,11 @@ fn install(options: &Options, cross: Option<&Cross<'_, '_>>, interrupt: &Interru
     let version = package.map_or("", |package| package.version()).to_owned();
     let prefix = Prefix::new(&options.prefix, version)?;
     let linker = cross.map_or(Path::new("cc"), |cross| cross.c_compiler());
-    prefix.library(&archive, linker, interrupt)?;
+    let divider = match cross {
+        None => Divider::of_this_machine(interrupt),
+        Some(_) => Divider::of_another(interrupt),
+    };
+    prefix.library(&archive, linker, &divider, interrupt)?;
     prefix.descriptions()?;
     for (folder, header) in HEADERS {
         let header = root().join(folder).join(header);
@@ -136,12 +144,15 @@ fn install(options: &Options, cross: Option<&Cross<'_, '_>>, interrupt: &Interru
         }
     }
     for (program, folder) in &programs {
-        prefix.copy(program, folder)?;
+        let installed = prefix.copy(program, folder)?;
+        divider.split(&installed, Kept::Program)?;
     }
     // Earlier versions put it there, where farjump would find it first.
     drop(fs::remove_file(prefix.folder.join("bin").join(COMPILER)));
     if let Some(module) = module {
-        replace(&module, &prefix.folder.join("lib/farjump-kv.so"))?;
+        let installed = prefix.folder.join("lib/farjump-kv.so");
+        replace(&module, &installed)?;
+        divider.split(&installed, Kept::Library)?;
     }
     for licence in LICENCES {
         prefix.copy(&root().join(licence), DOCUMENTS)?;
@@ -172,10 +183,16 @@ pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
     if !text.contains("libc 0.") || text.lines().count() < 1000 {
         return Err(Failed::Because(format!("{} lacks licences", notices.display())));
     }
-    for (program, folder) in PROGRAMS {
+    let versions = PROGRAMS.map(|(program, folder)| (program, folder, &["--version"][..]));
+    // The program finds the one behind `perf`.
+    let all = versions.into_iter().chain([(PROGRAM, "bin", &["perf", "--version"][..])]);
+    for (program, folder, args) in all {
         let run = Run::new(prefix.join(folder).join(program), interrupt);
-        if !run.args(["--version"]).run()?.status.success() {
-            return Err(Failed::Because(format!("{program} was installed and does not run")));
+        if !run.args(args).run()?.status.success() {
+            return Err(Failed::Because(format!(
+                "{program} {} failed where it was installed",
+                args.join(" ")
+            )));
         }
     }
     finds_compiler(&prefix, interrupt)
@@ -235,7 +252,13 @@ impl Prefix {
 
     /// Installs the archive. Then lets `linker`, a C compiler, link the shared library from it. cargo's own linking
     /// allows neither the name that programs look for nor versions of symbols.
-    fn library(&self, archive: &Path, linker: &Path, interrupt: &Interrupt) -> Result<(), Failed> {
+    fn library(
+        &self,
+        archive: &Path,
+        linker: &Path,
+        divider: &Divider<'_>,
+        interrupt: &Interrupt,
+    ) -> Result<(), Failed> {
         let lib = self.folder.join("lib");
         let own = lib.join("libfarjump.a");
         replace(archive, &own)?;
@@ -247,15 +270,18 @@ impl Prefix {
             .args(["-shared", "-o"])
             .args([&made])
             .args([word("-soname,", &self.soname()), word("--version-script=", &map.display())])
-            .args(["-Wl,--gc-sections", "-Wl,-z,defs", "-Wl,-z,relro", "-Wl,-z,now", "-Wl,--strip-debug"])
+            .args(["-Wl,--gc-sections", "-Wl,-z,defs", "-Wl,-z,relro", "-Wl,-z,now"])
             .args([word("--whole-archive,", &own.display()), "-Wl,--no-whole-archive".to_owned()])
+            .args((!divider.is_there()).then_some("-Wl,--strip-debug"))
             .args(NATIVE.map(|library| format!("-l{library}")))
             .run()?;
         if !linked.status.success() {
             return Err(Failed::Because(format!("linking {} failed", self.shared())));
         }
+        divider.strip_archive(&own)?;
         let shared = lib.join(self.shared());
         fs::rename(&made, &shared).map_err(failed("writing", &shared))?;
+        divider.split(&shared, Kept::Library)?;
         for name in [self.soname(), "libfarjump.so".to_owned()] {
             let link = lib.join(name);
             // There may be no link to remove.
@@ -287,9 +313,10 @@ impl Prefix {
         fs::write(&path, text).map_err(failed("writing", &path))
     }
 
-    fn copy(&self, file: &Path, folder: &str) -> Result<(), Failed> {
-        let name = file.file_name().unwrap_or_default();
-        replace(file, &self.folder.join(folder).join(name))
+    /// Copies a file into this folder, and returns its new path.
+    fn copy(&self, file: &Path, folder: &str) -> Result<PathBuf, Failed> {
+        let path = self.folder.join(folder).join(file.file_name().unwrap_or_default());
+        replace(file, &path).map(|()| path)
     }
 }
 

@@ -4,6 +4,7 @@
 //! find each other as they would in a registry. Dependencies are not compiled again: the build uses the folder of the
 //! tests, and their lock file. The program from that build then has to work away from the repository.
 
+pub(crate) mod debug_files;
 pub(crate) mod install;
 pub(crate) mod notices;
 
@@ -149,6 +150,7 @@ fn try_program(program: &Path, unpacked: &Path, published: &[Package<'_>], inter
     run(&["build", "zeroes.rs", "-o", "libzeroes.so"])?;
     run(&["inspect", "libzeroes.so"])?;
     run(&["demo"])?;
+    run(&["perf", "--help"])?;
     say!("the program from its package builds functions in C and Rust, and injects them");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The licences of the parts of the program and of the C library, in one text. Their authors require that the
+//! The licences of the parts of the programs and of the C library, in one text. Their authors require that the
 //! licences are distributed with them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,8 @@ const NAMES: [&str; 4] = ["LICEN", "COPYING", "COPYRIGHT", "NOTICE"];
 /// # Errors
 /// When cargo fails, or the files of a dependency cannot be read.
 pub(crate) fn of_dependencies(workspace: &Workspace, interrupt: &Interrupt) -> Result<String, Failed> {
-    let args = ["--package", "farjump-cli", "--package", "farjump-c", "--edges", "normal"];
+    let programs = ["--package", "farjump-cli", "--package", "farjump-benches", "--package", "farjump-c"];
+    let args = [&programs[..], &["--edges", "normal"]].concat();
     let tree = crate_tree(&args, "farjump-core", interrupt)?;
     let used: BTreeSet<_> = tree.iter().filter_map(|line| name_and_version(line)).collect();
     let is_used = |package: &Package<'_>| {

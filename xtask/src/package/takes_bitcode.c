@@ -4,15 +4,15 @@
 
 int main(void)
 {
-    farjump_target_options_t *options;
+    farjump_target_config_t *config;
     farjump_target_t *target;
-    if (farjump_target_options_new(&options) != FARJUMP_OK
-        || farjump_target_options_take_bitcode(options, true) != FARJUMP_OK
-        || farjump_target_listen("unix:takes_bitcode.sock", options, &target) != FARJUMP_OK) {
+    if (farjump_target_config_new(&config) != FARJUMP_OK
+        || farjump_target_config_set(config, "bitcode", "prefer") != FARJUMP_OK
+        || farjump_target_listen("unix:takes_bitcode.sock", config, &target) != FARJUMP_OK) {
         fprintf(stderr, "%s\n", farjump_last_error());
         return 1;
     }
-    farjump_target_options_free(&options);
+    farjump_target_config_free(&config);
     farjump_target_close(&target);
     return 0;
 }

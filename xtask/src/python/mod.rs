@@ -1,5 +1,6 @@
 //! The Python package: its wheel, its tests on the interpreters that this machine has, and ProxyStore's own tests.
 
+mod interpreters;
 mod proxystore;
 mod tests;
 mod wheel;

@@ -5,7 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::tests::{installed, interpreter, program, wheel};
+use super::interpreters::{installed, interpreter};
+use super::tests::{program, wheel};
 use crate::fetch::wheels::{by_pip, kept};
 use crate::process::{Failed, Interrupt, Run};
 use crate::test::languages;

@@ -4,14 +4,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use farjump_tools::Tool;
 
+use super::interpreters::{SHORT, VERSIONS, installed, interpreters};
 use super::wheel;
 use crate::fetch::packages;
-use crate::fetch::wheels::{Set, by_pip};
-use crate::process::{Failed, Interrupt, Run, variable};
+use crate::fetch::wheels::Set;
+use crate::process::{Failed, Interrupt, Run};
 use crate::test::languages;
 use crate::test::programs::TestPrograms;
 use crate::test::report::{Tally, last};
@@ -20,8 +20,6 @@ use crate::workspace::{Workspace, built_as_for_tests, root};
 
 /// The suite's name in counts.
 const NAME: &str = "Python package";
-/// Minor versions of CPython 3 that the package is tested on.
-const VERSIONS: [u32; 4] = [11, 12, 13, 14];
 /// The versions that CI leaves out: the wheel is the same file for all.
 const IN_BETWEEN: [u32; 2] = [12, 13];
 /// The ifuncs of the tests.
@@ -48,10 +46,6 @@ const BESIDE: Set<'_> = Set {
         ("uvloop", "0.23.0", "ab17b3a8aa754be0de0e397f7b95f13b14e56f077a4c6ae295e3d4afd199b325"),
     ],
 };
-/// The code that an interpreter has to run: Debian has this module in a package of its own.
-const WITH_VENV: &str = "import venv";
-/// Limit for making an environment, or building an ifunc.
-const SHORT: Duration = Duration::from_secs(120);
 
 /// The wheel that [`build`] built last.
 static BUILT: Mutex<Option<PathBuf>> = Mutex::new(None);
@@ -84,13 +78,16 @@ pub(super) fn wheel(interrupt: &Interrupt) -> Result<Result<PathBuf, String>, Fa
     Ok(built)
 }
 
-/// The program farjump, which serves as a target. With `builds` it is built alone, otherwise with the other tests.
+/// The program farjump, which serves as a target, and beside it the one that measures. With `builds` they are built alone,
+/// otherwise with the other tests.
 ///
 /// # Errors
 /// When interrupted, or it cannot be built.
 pub(super) fn program(builds: bool, interrupt: &Interrupt) -> Result<PathBuf, Failed> {
     match builds {
-        true => built_as_for_tests(&["--bin", "farjump"], interrupt)?.program("farjump"),
+        true => {
+            built_as_for_tests(&["--bin", "farjump", "--bin", "farjump-perf"], interrupt)?.program("farjump")
+        }
         false => TestPrograms::built_or_build(interrupt)?.program("farjump"),
     }
 }
@@ -166,46 +163,10 @@ pub(crate) fn all(builds: bool, interrupt: &Interrupt) -> Result<Tally, Failed> 
     Ok(tally)
 }
 
-/// A new virtual environment with the wheel alone, and its interpreter. `Err` inside says why it cannot be made.
-pub(super) fn installed(
-    interpreter: &Path,
-    environment: &Path,
-    wheel: &Path,
-    interrupt: &Interrupt,
-) -> Result<Result<PathBuf, String>, Failed> {
-    let python = environment.join("bin/python");
-    let venv = Run::new(interpreter, interrupt).args(["-m", "venv", "--without-pip"]).args([environment]);
-    let pip = Run::new("python3", interrupt).args(["-m", "pip", "--disable-pip-version-check", "--python"]);
-    let pip = pip.args([&python]).args(["install", "--quiet", "--no-index", "--no-deps"]).args([wheel]);
-    for (run, what) in [(venv, "no virtual environment"), (pip, "pip cannot install the wheel")] {
-        if let Err(said) = by_pip(run.limit(SHORT))? {
-            return Ok(Err(format!("{what}: {said}")));
-        }
-    }
-    Ok(Ok(python))
-}
-
 /// Makes an environment find the packages in `folder`.
 fn see(environment: &Path, version: u32, folder: &Path) -> std::io::Result<()> {
     let packages = environment.join(format!("lib/python3.{version}/site-packages"));
     fs::write(packages.join("wheels.pth"), format!("{}\n", folder.display()))
-}
-
-/// The interpreter of each version, if it runs: from the path, or from pyenv.
-pub(super) fn interpreters() -> Vec<(u32, Option<PathBuf>)> {
-    VERSIONS.map(|version| (version, interpreter(version))).to_vec()
-}
-
-/// The interpreter of CPython 3.`version`, if one runs.
-pub(super) fn interpreter(version: u32) -> Option<PathBuf> {
-    let name = format!("python3.{version}");
-    let pyenv = variable("PYENV_ROOT").map(PathBuf::from);
-    let pyenv = pyenv.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".pyenv")));
-    let theirs = pyenv.into_iter().flat_map(|root| fs::read_dir(root.join("versions")).into_iter().flatten());
-    let theirs = theirs.flatten().map(|entry| entry.path().join("bin").join(&name));
-    // pyenv has programs in the path that only print which version to choose.
-    let runs = |path: &PathBuf| Tool::tried_on(&path.to_string_lossy(), WITH_VENV).is_ok();
-    packages::find(&name).into_iter().chain(theirs).find(runs)
 }
 
 /// Runs a command, and fails unless it succeeds.

@@ -5,9 +5,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::tests;
+use super::interpreters::{installed, interpreters};
 use crate::fetch::wheels::Set;
+use crate::package::debug_files::{self, Divider, Kept};
 use crate::process::{Failed, Interrupt, Run};
+use crate::scratch;
+use crate::step::Verdict;
 use crate::test::report::last;
 use crate::workspace::{Workspace, root};
 
@@ -43,6 +46,25 @@ versions = re.findall(rb'\\bGLIBC_(\\d+)\\.(\\d+)', module)
 print('.'.join(map(str, max(tuple(map(int, version)) for version in versions))))
 ";
 
+/// Packs a wheel from its folder. The record in it gets the lengths and hashes of the files as they are now.
+const PACK: &str = "
+import base64, csv, hashlib, pathlib, sys, zipfile
+folder, wheel = pathlib.Path(sys.argv[1]), sys.argv[2]
+record = next(folder.glob('*.dist-info/RECORD'))
+with record.open(newline='') as file:
+    rows = list(csv.reader(file))
+for row in rows:
+    if row[1]:
+        data = (folder / row[0]).read_bytes()
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b'=').decode()
+        row[1:] = [f'sha256={digest}', len(data)]
+with record.open('w', newline='') as file:
+    csv.writer(file, lineterminator='\\n').writerows(rows)
+with zipfile.ZipFile(wheel, 'w', zipfile.ZIP_DEFLATED) as packed:
+    for row in rows:
+        packed.write(folder / row[0], row[0])
+";
+
 /// Makes a link to a target in the same process, with the installed package.
 const TRIED: &str = "
 import farjump, sys, threading
@@ -53,6 +75,9 @@ with farjump.Target('unix:' + sys.argv[1]) as target:
         link.flush(10)
 serving.join()
 ";
+
+/// The module in a wheel.
+const MODULE: &str = "farjump/_native.abi3.so";
 
 /// Options of `cargo xtask wheel`.
 #[derive(clap::Args, Debug)]
@@ -99,6 +124,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
         built => built,
     };
     let wheel = wheel.map_err(Failed::Because)?;
+    divide(&wheel, &options.out, interrupt)?;
     let length = fs::metadata(&wheel).map_err(failed(&wheel))?.len();
     let name = wheel.file_name().unwrap_or_default().to_string_lossy();
     let newest = Run::new("python3", interrupt)
@@ -112,19 +138,40 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
     tried(&wheel, interrupt)
 }
 
+/// Moves the debug information of the wheel's module to a file of its own in `out`.
+///
+/// # Errors
+/// When interrupted, or a tool fails.
+fn divide(wheel: &Path, out: &Path, interrupt: &Interrupt) -> Verdict {
+    let divider = Divider::of_this_machine(interrupt);
+    if !divider.is_there() {
+        return Ok(());
+    }
+    let folder = scratch::folder()?;
+    let python = |args: &[&Path]| debug_files::run("python3", args, interrupt);
+    python(&["-m".as_ref(), "zipfile".as_ref(), "-e".as_ref(), wheel, folder.path()])?;
+    let module = folder.path().join(MODULE);
+    divider.split(&module, Kept::Library)?;
+    let name = format!("{}.debug", module.file_name().unwrap_or_default().to_string_lossy());
+    let debug = out.join(&name);
+    fs::copy(module.with_file_name(".debug").join(&name), &debug).map_err(failed(&debug))?;
+    say!("{name}: the module's debug information; debuggers look for it in .debug beside the module");
+    python(&["-c".as_ref(), PACK.as_ref(), folder.path(), wheel])
+}
+
 /// Installs the wheel in a new environment of each interpreter, and makes a link with it. Returns whether all
 /// succeeded.
 fn tried(wheel: &Path, interrupt: &Interrupt) -> Result<bool, Failed> {
     let folder = Workspace::load(false, interrupt)?.target().join("python");
     let made = tempfile::tempdir_in(&folder).map_err(failed(&folder))?;
     let mut all = true;
-    for (version, interpreter) in tests::interpreters() {
+    for (version, interpreter) in interpreters() {
         let Some(interpreter) = interpreter else {
             say!("CPython 3.{version}: not here");
             continue;
         };
         let environment = made.path().join(format!("3.{version}"));
-        let python = match tests::installed(&interpreter, &environment, wheel, interrupt)? {
+        let python = match installed(&interpreter, &environment, wheel, interrupt)? {
             Ok(python) => python,
             Err(why) => {
                 say!("CPython 3.{version}: {why}");
@@ -178,7 +225,8 @@ pub(super) fn built(
     let made = tempfile::tempdir_in(&folder).map_err(failed(&folder))?;
     let run = Run::new(maturin, interrupt).directory(root()).limit(LIMIT);
     let run = run.args(["build", "--locked", "--manifest-path", "python/Cargo.toml"]);
-    let run = if profile == Profile::Release { run.args(["--release"]) } else { run };
+    // The debug information is to be kept in a file of its own.
+    let run = if profile == Profile::Release { run.args(["--release", "--strip", "false"]) } else { run };
     let run = run.args(["--out"]).args([made.path()]).env("CARGO_TERM_QUIET", "true");
     let run = match (glibc, zig) {
         (Glibc::From(version), Some(zig)) => {
@@ -221,6 +269,35 @@ mod test {
         for wrong in ["", "2_16", "2.28", "2_", "3_1", "manylinux_2_28"] {
             assert!(parse_glibc(wrong).unwrap_err().contains("2_28"), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_divided_wheel_has_a_small_module_and_a_record_of_it() {
+        const MAKE: &str = "
+import pathlib, sys, zipfile
+with zipfile.ZipFile(sys.argv[2], 'w') as wheel:
+    wheel.write(sys.argv[1], 'farjump/_native.abi3.so')
+    wheel.writestr('farjump-1.dist-info/RECORD', 'farjump/_native.abi3.so,sha256=old,1\\nfarjump-1.dist-info/RECORD,,\\n')
+";
+        const CHECK: &str = "
+import base64, hashlib, sys, zipfile
+with zipfile.ZipFile(sys.argv[1]) as wheel:
+    module = wheel.read('farjump/_native.abi3.so')
+    name, digest, length = wheel.read('farjump-1.dist-info/RECORD').decode().split()[0].split(',')
+assert b'.gnu_debuglink' in module and b'.debug_info' not in module
+assert base64.urlsafe_b64decode(digest[7:] + '=') == hashlib.sha256(module).digest()
+assert int(length) == len(module)
+assert b'.debug_info' in open(sys.argv[2], 'rb').read()
+";
+        let (folder, interrupt) = (scratch::folder().unwrap(), Interrupt::install().unwrap());
+        let [source, module, wheel] = ["one.c", "one.so", "one.whl"].map(|name| folder.path().join(name));
+        fs::write(&source, "int one(void) { return 1; }").unwrap();
+        let run = |tool: &str, args: &[&Path]| debug_files::run(tool, args, &interrupt).unwrap();
+        run("cc", &["-g".as_ref(), "-shared".as_ref(), "-fPIC".as_ref(), "-o".as_ref(), &module, &source]);
+        run("python3", &["-c".as_ref(), MAKE.as_ref(), &module, &wheel]);
+        divide(&wheel, folder.path(), &interrupt).unwrap();
+        let debug = folder.path().join("_native.abi3.so.debug");
+        run("python3", &["-c".as_ref(), CHECK.as_ref(), &wheel, &debug]);
     }
 
     #[test]

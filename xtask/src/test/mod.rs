@@ -88,7 +88,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
         ));
     }
     let machines = options.with.is_empty() && (options.vm || named_among(&options.filters, MACHINES));
-    let wanted = packages::wanted(machines && options.device.is_none());
+    let wanted = packages::wanted(machines && options.device.is_none() || long_pages(options));
     let lacking = packages::provide(&wanted, options.install, interrupt)?;
     if options.filters.is_empty() && !packages::in_ci() {
         say!("{}", duration(interrupt)?);
@@ -116,6 +116,12 @@ fn duration(interrupt: &Interrupt) -> Result<String, Failed> {
          {processors}. They take {GIGABYTES} GB in {}. Words behind `cargo xtask test` choose tests by their names.",
         target.display()
     ))
+}
+
+/// Returns whether the machines with longer pages run. They take too long for CI's emulated tests.
+fn long_pages(options: &Options) -> bool {
+    let emulated = options.emulated || named_among(&options.filters, EMULATED);
+    named_among(&options.filters, LONG_PAGES) || emulated && !packages::in_ci()
 }
 
 /// Returns whether a suite with a filter of its own runs with these filters.
@@ -161,7 +167,7 @@ fn all(options: &Options, machines: bool, tally: &mut Tally, interrupt: &Interru
     if emulated {
         add(EMULATED, emulated::all(interrupt))?;
     }
-    if named_among(filters, LONG_PAGES) || emulated && !packages::in_ci() {
+    if long_pages(options) {
         add(LONG_PAGES, vm::pages::all(interrupt))?;
     }
     if named_among(filters, CARD) || emulated && !packages::in_ci() {

@@ -68,27 +68,14 @@ const USERS: Place = Place {
         "--clear-groups",
     ],
     is_git_refused: false,
-    tests: &[(&["cli", "control", "transports", "examples/graph", "examples/tokio"], &ALIKE_ANYWHERE)],
+    tests: &[
+        (&["cli", "control", "transports", "examples/graph", "examples/tokio"], &ALIKE_ANYWHERE),
+        (&["benches"], &["measuring::", "iceoryx::", "invocation::"]),
+    ],
 };
 
 /// Leaves out the tests that compute or wait longest and do not depend on a place.
-const ALIKE_ANYWHERE: [&str; 22] = [
-    "--skip",
-    "perf_work::",
-    "--skip",
-    "perf_chase::",
-    "--skip",
-    "perf_scaling::",
-    "--skip",
-    "perf_plot::",
-    "--skip",
-    "perf_remote::",
-    "--skip",
-    "perf_slots::",
-    "--skip",
-    "perf_tsi::",
-    "--skip",
-    "perf_wake_up::",
+const ALIKE_ANYWHERE: [&str; 6] = [
     "--skip",
     "denied_calls::",
     "--skip",
@@ -99,7 +86,12 @@ const ALIKE_ANYWHERE: [&str; 22] = [
 
 const PLACES: [Place; 4] = [
     USERS,
-    Place { name: "a user with UCX", has_ucx: true, tests: &[(&["cli", "transports"], &["ucx"])], ..USERS },
+    Place {
+        name: "a user with UCX",
+        has_ucx: true,
+        tests: &[(&["benches", "cli", "transports"], &["ucx"])],
+        ..USERS
+    },
     Place {
         name: "broken tools, one processor, long paths",
         is_users: false,
@@ -122,14 +114,14 @@ const PLACES: [Place; 4] = [
             ("FARJUMP_CC", ""),
             ("FARJUMP_LD", ""),
             ("FARJUMP_TRANSPORT", ""),
-            ("FARJUMP_KEY", ""),
+            ("FARJUMP_KEY_FILE", ""),
             ("LD_BIND_NOW", "1"),
         ],
         temporary: (LONG, "mode=1777"),
         through: &["taskset", "-c", "0"],
         is_git_refused: true,
         tests: &[
-            (&["loader"], &[]),
+            (&["loader", "loader/builder"], &[]),
             (&["cli"], &["build::", "bitcode::", "doctor::", "broken_tools::", "documents::files::"]),
             (&["c"], &["packages::"]),
             (&["farjump"], &["calls_between_threads"]),
@@ -147,7 +139,7 @@ const PLACES: [Place; 4] = [
         through: &["prlimit", "--as=17179869184"],
         is_git_refused: false,
         tests: &[
-            (&["loader"], &[]),
+            (&["loader", "loader/builder"], &[]),
             (&["cli"], &["build::", "bitcode::", "documents::files::", "paths::", "temporary::"]),
             (&["c"], &["packages::", "programs::"]),
             (&["kv"], &["replicas_run", "enabled::"]),

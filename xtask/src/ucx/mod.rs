@@ -32,7 +32,7 @@ const SUITES: [Suite; 6] = [
     Suite { name: "links", targets: &["--test", "ucx"], filters: &[] },
     Suite {
         name: "program",
-        targets: &["--test", "cli"],
+        targets: &["--test", "cli", "--test", "perf"],
         filters: &["a_target_listens_on_one_socket", "ucx"],
     },
     Suite { name: "ucp_ifunc", targets: &["--test", "ucp_ifunc"], filters: &[] },

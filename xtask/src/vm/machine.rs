@@ -135,8 +135,8 @@ impl Machine<'_> {
         // The frequency: an emulated machine measures a wrong one when this one is busy, and its clock then runs
         // fast. One processor: a kernel patches its own code while it boots and makes devices. If another processor
         // runs meanwhile, QEMU before 8.1 may keep a translation of the breakpoint in between. The kernel then panics
-        // ("Oops: int3") or stands still. init.sh starts the second processor. Not `quiet`: the messages show where a
-        // kernel stands still.
+        // ("Oops: int3") or stands still (ClangBuiltLinux/boot-utils#111). init.sh starts the second processor. Not
+        // `quiet`: the messages show where a kernel stands still.
         let append = format!(
             "maxcpus=1 panic=-1 reboot=t mitigations=off nokaslr tsc=reliable tsc_early_khz={} no_timer_check \
              random.trust_cpu=on {own}",

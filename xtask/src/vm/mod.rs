@@ -41,7 +41,7 @@ use table::{Command, KERNELS};
 const PROGRAMS: [&str; 5] = [QEMU, "dpkg-deb", "strip", "xz", "zstd"];
 
 /// The programs of this workspace that machines run.
-const BUILT: [&str; 3] = ["farjump", "conformance", "verbs-faults"];
+const BUILT: [&str; 4] = ["farjump", "farjump-perf", "conformance", "verbs-faults"];
 
 /// The machines' name in counts.
 pub(crate) const NAME: &str = "virtual machines";

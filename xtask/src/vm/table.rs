@@ -343,10 +343,10 @@ const PAIR: &[(&str, On, &str, &str, u16, u32)] = &[
         "serve and inject, verbs-write",
         On::Each,
         "printf %064d 7 >key; chmod 600 key
-         same_answers --to tcp:$THERE:18471 --key key --transport verbs-write
-         same_answers --to tcp:$THERE:18471 --key key --mode always",
+         same_answers --to tcp:$THERE:18471 --key-file key --transport verbs-write
+         same_answers --to tcp:$THERE:18471 --key-file key --mode always",
         "printf %064d 7 >key; chmod 600 key
-         farjump serve $PATIENT --listen tcp:0.0.0.0:18471 --key key --transport verbs-write --data /bin/busybox",
+         farjump serve $PATIENT --listen tcp:0.0.0.0:18471 --key-file key --transport verbs-write --data /bin/busybox",
         18471,
         90,
     ),
@@ -354,10 +354,10 @@ const PAIR: &[(&str, On, &str, &str, u16, u32)] = &[
         "serve and inject, verbs-send",
         On::Each,
         "printf %064d 7 >key; chmod 600 key
-         same_answers --to tcp:$THERE:18471 --key key --transport verbs-send
-         same_answers --to tcp:$THERE:18471 --key key --mode always",
+         same_answers --to tcp:$THERE:18471 --key-file key --transport verbs-send
+         same_answers --to tcp:$THERE:18471 --key-file key --mode always",
         "printf %064d 7 >key; chmod 600 key
-         farjump serve $PATIENT --listen tcp:0.0.0.0:18471 --key key --transport verbs-send --data /bin/busybox",
+         farjump serve $PATIENT --listen tcp:0.0.0.0:18471 --key-file key --transport verbs-send --data /bin/busybox",
         18471,
         90,
     ),

@@ -4,9 +4,10 @@
 use std::time::{Duration, Instant};
 
 use farjump::build::{self, Options};
-use farjump::{BitcodeUse, CompilerOptions, Data, Library, Link, Target};
+use farjump::{Data, Library, Link, Target};
+use farjump_benches::rounds::{Group, Limit};
 
-use crate::Failure;
+use crate::{Failure, report};
 
 /// The sample.
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../ifuncs/samples/c/filter.c");
@@ -38,7 +39,7 @@ pub(crate) fn run(rounds: usize) -> Result<(), Failure> {
     let target = Target::listen(&address)
         .args_owned(rows)
         .allow_making(true)
-        .compiler(CompilerOptions::default(), BitcodeUse::Fallback)
+        .bitcode(farjump::config::BitcodeUse::Fallback)
         .build()?
         .spawn()?;
     let link = Link::connect(&address)?;
@@ -51,34 +52,18 @@ pub(crate) fn run(rounds: usize) -> Result<(), Failure> {
         };
         let (counted, first) = call("c")?;
         std::thread::sleep(SETTLE);
-        let mut times = [Vec::new(), Vec::new()];
-        for _ in 0..rounds {
-            for (how, times) in ["i", "c"].iter().zip(&mut times) {
-                let (found, time) = call(how)?;
-                if found != counted {
-                    return Err(format!("`{expression}`: the two ways count otherwise").into());
-                }
-                times.push(time);
+        let measure = |how: &str| -> Result<f64, Failure> {
+            match call(how)? {
+                (found, time) if found == counted => Ok(time.as_nanos() as f64),
+                _ => Err(format!("`{expression}`: the two ways count otherwise").into()),
             }
-        }
-        let mut ratios: Vec<f64> = times[0]
-            .iter()
-            .zip(&times[1])
-            .map(|(one, other)| one.as_secs_f64() / other.as_secs_f64())
-            .collect();
-        ratios.sort_by(f64::total_cmp);
-        let median = |times: &mut Vec<Duration>| {
-            times.sort();
-            times[times.len() / 2]
         };
-        let [interpreted, made] = times.each_mut().map(median);
-        println!(
-            "`{expression}`: interpreted {interpreted:.1?}, made code {made:.1?}, {:.1}x sooner ({:.1} to {:.1}; bound 3), \
-             first call {first:.1?}",
-            ratios[rounds / 2],
-            ratios[0],
-            ratios[rounds - 1]
-        );
+        let mut group = Group::new();
+        group.subject("made code", || measure("c"));
+        group.case("interpreted", || measure("i"));
+        group.bound("interpreted", Limit::Sooner(3.0));
+        group.note(move || format!("first call {first:.1?}"));
+        report::run(group, format!("`{expression}`"), rounds)?;
     }
     drop(link);
     target.stop()?;

@@ -10,9 +10,9 @@ use farjump::build::{Options, build};
 use farjump::core::frame::{FrameView, MAX_FRAME};
 use farjump::core::signal::LinkKey;
 use farjump::{Executor, Library, Link, Mode, Target, WaitPolicy};
+use farjump_benches::rounds::Spread;
 
 use crate::Failure;
-use crate::report::median;
 #[cfg(target_arch = "x86_64")]
 use crate::stepper;
 
@@ -145,7 +145,7 @@ fn linked(address: &str, counter: &Library) -> Result<(Target<'static>, Link), F
     let count: &'static mut u64 = Box::leak(Box::new(0));
     let mut target = Target::listen(address)
         .args(count)
-        .modes(&[Mode::Cached, Mode::Always, Mode::Local])
+        .modes([Mode::Cached, Mode::Always, Mode::Local])
         .local(counter)
         .wait_policy(spin)
         .build()?;
@@ -185,7 +185,7 @@ pub(crate) fn run() -> Result<(), Failure> {
             run(&mut layers, TURNS);
             start.elapsed().as_nanos() as f64 / TURNS as f64
         });
-        let time = median(times.collect());
+        let time = Spread::of(times).median;
         println!("{name:<12} {time:>7.2} ns {} {what}", instructions(name)?);
     }
     Ok(())

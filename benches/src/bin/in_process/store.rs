@@ -4,10 +4,11 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use farjump::core::image::{CodeId, ImageParts, Machine};
+use farjump_benches::rounds::{Group, Limit};
 use farjump_loader::{Arena, Exports, Resolver, Store, code_id};
 
 use crate::Failure;
-use crate::report::{self, Series};
+use crate::report;
 
 const MANY: u32 = 10_000;
 const LOOK_UPS: usize = 1_000_000;
@@ -44,14 +45,10 @@ pub(crate) fn run(rounds: usize) -> Result<(), Failure> {
     let (one, its) = filled(1)?;
     let (many, all) = filled(MANY)?;
     let middle = &all[all.len() / 2..][..1];
-    let (mut same, mut any) = (Series::default(), Series::default());
-    for _ in 0..rounds {
-        let baseline = look_up(&one, &its);
-        same.add(look_up(&many, middle), baseline);
-        any.add(look_up(&many, &all), baseline);
-    }
-    report::heads();
-    same.print("look-up, the same of 10000 images", "ns", "<= 1.1 x store of 1");
-    any.print("look-up, each of 10000 images in turn", "ns", "store of 1");
-    Ok(())
+    let mut group = Group::new();
+    group.subject("store of 1", || Ok(look_up(&one, &its)));
+    group.case("the same of 10000 images", || Ok(look_up(&many, middle)));
+    group.case("each of 10000 images in turn", || Ok(look_up(&many, &all)));
+    group.bound_of("the same of 10000 images", "store of 1", Limit::TimesAsLong(1.1));
+    report::run(group, "look-up".to_owned(), rounds)
 }

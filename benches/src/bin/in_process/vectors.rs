@@ -3,6 +3,7 @@
 //! the same source compiled by the same compiler for the baseline. Both are called here, and by a link in a target of
 //! another process, where the library's function is the target's own.
 
+use std::cell::RefCell;
 use std::ffi::c_void;
 use std::hint::black_box;
 use std::io::Read;
@@ -13,14 +14,14 @@ use std::time::{Duration, Instant};
 
 use farjump::build::{Options, build};
 use farjump::core::image::{Level, Machine};
-use farjump::{BitcodeUse, CompilerOptions, Cpu, Library, Link, Mode, Platform, Target};
-use farjump_compiler::Compiler;
+use farjump::{Cpu, Library, Link, Mode, Platform, Target};
+use farjump_benches::rounds::{Group, Limit};
 use farjump_compiler::protocol::Tier;
+use farjump_compiler::{Compiler, Options as CompilerOptions};
 use farjump_loader::{Arena, Compilation, Copied, Domain, Exports, LinkedImage, Resolver, Store};
 use farjump_os::cpu::detected;
 
-use crate::Failure;
-use crate::report::{self, Series};
+use crate::{Failure, report};
 
 /// Sums the first floats of its third argument, several times.
 const SOURCE: &str = "\
@@ -51,12 +52,14 @@ const FLAGS: [&str; 4] = ["-O2", "-fassociative-math", "-fno-signed-zeros", "-fn
 const BITCODE_BOUND: f64 = 1.05;
 /// Time limit for compiling bitcode.
 const COMPILING: Duration = Duration::from_secs(20);
-/// Bytes of floats, and the largest part of the reference's time that the v3 and the exact image may take.
-const SIZES: [(usize, &str, &str); 4] = [
-    (4 << 10, "", ""),
-    (16 << 10, "<= 0.33 x reference", "<= 0.25 x with 512-bit vectors"),
-    (64 << 10, "<= 0.40 x reference", "<= 0.40 x reference"),
-    (LARGEST, "", ""),
+/// The largest part of the reference's time that an image may take, and whether that is so with 512-bit vectors alone.
+type ImageBound = (&'static str, f64, bool);
+/// Bytes of floats, and the bounds.
+const SIZES: [(usize, &[ImageBound]); 4] = [
+    (4 << 10, &[]),
+    (16 << 10, &[("v3", 0.33, false), ("exact", 0.25, true)]),
+    (64 << 10, &[("v3", 0.40, false), ("exact", 0.40, false)]),
+    (LARGEST, &[]),
 ];
 const LARGEST: usize = 1 << 20;
 /// Bytes that a measurement of one function sums at least. A call through a link is a small part of the time that
@@ -239,8 +242,8 @@ pub(crate) fn serve(address: &str, library: &str) -> Result<(), Failure> {
     // SAFETY: this program built the library, from SOURCE.
     let library = unsafe { Library::load(library) }?;
     let mut lines = lines();
-    let target = Target::listen(address).modes(&Mode::ALL).local(&library);
-    let target = target.compiler(CompilerOptions::default(), BitcodeUse::Preferred);
+    let target = Target::listen(address).modes(Mode::ALL).local(&library);
+    let target = target.bitcode(farjump::config::BitcodeUse::Preferred);
     // SAFETY: the functions read at most `LARGEST` bytes of `lines`, which outlives the target and is not used.
     let mut target = unsafe { target.args_raw(lines.as_mut_ptr().cast()) }.build()?;
     let stopper = target.stopper();
@@ -276,16 +279,13 @@ pub(crate) fn run(rounds: usize) -> Result<(), Failure> {
     // SAFETY: it was built from SOURCE, whose routines are those of farjump_ifunc.h.
     let reference = unsafe { Library::load(&reference) }?;
     println!("{compiler}, {}; {cpu}, {} features", FLAGS.join(" "), cpu.features().len());
-    report::heads();
+    let has_512_bits = cpu.features().iter().any(|feature| feature == "avx512f");
     let link = Link::connect(&address)?;
-    for (bytes, v3_bound, exact_bound) in SIZES {
-        let bound = |name: &str| match name {
-            "v3" => v3_bound,
-            "exact" => exact_bound,
-            _ => "",
-        };
-        here(bytes, &reference, &all, rounds, bound)?;
-        in_target(bytes, &reference, &all, rounds, bound, &link)?;
+    for (bytes, bounds) in SIZES {
+        let bounds: Vec<_> =
+            bounds.iter().copied().filter(|(.., needs_512_bits)| has_512_bits || !needs_512_bits).collect();
+        here(bytes, &reference, &all, rounds, &bounds)?;
+        in_target(bytes, &reference, &all, rounds, &bounds, &link)?;
     }
     Ok(())
 }
@@ -296,11 +296,11 @@ fn here(
     reference: &Library,
     all: &[Contestant],
     rounds: usize,
-    bound: impl Fn(&str) -> &'static str,
+    bounds: &[ImageBound],
 ) -> Result<(), Failure> {
     let mut lines = lines();
     let main = reference.main().ok_or("the library was loaded without its function")?;
-    turns(&format!("sum of {} KiB of floats", bytes >> 10), all, rounds, bound, |one| {
+    turns(&format!("sum of {} KiB of floats", bytes >> 10), all, rounds, bounds, |one| {
         time(one.map_or(main, |one| one.image.main()), &mut lines, bytes)
     })
 }
@@ -311,11 +311,11 @@ fn in_target(
     reference: &Library,
     all: &[Contestant],
     rounds: usize,
-    bound: impl Fn(&str) -> &'static str,
+    bounds: &[ImageBound],
     link: &Link,
 ) -> Result<(), Failure> {
     let work = Work::on(bytes);
-    turns("  in a target", all, rounds, bound, |one| {
+    turns(&format!("sum of {} KiB of floats in a target", bytes >> 10), all, rounds, bounds, |one| {
         link.set_mode(if one.is_some() { Mode::Cached } else { Mode::Local });
         let library = one.map_or(reference, |one| &one.library);
         // The frame that brings the code, or names the function.
@@ -331,31 +331,19 @@ fn turns(
     what: &str,
     all: &[Contestant],
     rounds: usize,
-    bound: impl Fn(&str) -> &'static str,
-    mut time: impl FnMut(Option<&Contestant>) -> Result<f64, Failure>,
+    bounds: &[ImageBound],
+    time: impl FnMut(Option<&Contestant>) -> Result<f64, Failure>,
 ) -> Result<(), Failure> {
-    let mut series: Vec<Series> = all.iter().map(|_| Series::default()).collect();
-    let mut against_exact = Series::default();
-    for _ in 0..rounds {
-        let baseline = time(None)?;
-        let mut exact = baseline;
-        for (one, series) in all.iter().zip(&mut series) {
-            let taken = time(Some(one))?;
-            series.add(taken, baseline);
-            match one.name {
-                "exact" => exact = taken,
-                "bitcode" => against_exact.add(taken, exact),
-                _ => {}
-            }
-        }
+    let time = &RefCell::new(time);
+    let mut group = Group::new();
+    group.subject("reference", || (time.borrow_mut())(None));
+    for one in all {
+        group.case(one.name, move || (time.borrow_mut())(Some(one)));
     }
-    against_exact.print(
-        &format!("{what}, bitcode against exact"),
-        "ns",
-        &format!("<= {BITCODE_BOUND} x exact"),
-    );
-    for (one, series) in all.iter().zip(&series) {
-        series.print(&format!("{what}, {}", one.name), "ns", bound(one.name));
+    group.bound_of("bitcode", "exact", Limit::TimesAsLong(BITCODE_BOUND));
+    // There is no v3 on other machines.
+    for (name, most, _) in bounds.iter().filter(|(name, ..)| all.iter().any(|one| one.name == *name)) {
+        group.bound_of(name, "reference", Limit::TimesAsLong(*most));
     }
-    Ok(())
+    report::run(group, what.to_owned(), rounds)
 }

@@ -7,7 +7,7 @@ use crate::program::failure::Failure;
 /// Makes a target take bitcode rather than images, if this program was built with it.
 #[cfg(feature = "bitcode")]
 pub(crate) fn takes_bitcode(builder: TargetBuilder<'static>) -> TargetBuilder<'static> {
-    builder.compiler(farjump::CompilerOptions::default(), farjump::BitcodeUse::Preferred)
+    builder.bitcode(farjump::config::BitcodeUse::Preferred)
 }
 
 /// Makes a target take bitcode rather than images, if this program was built with it.

@@ -152,17 +152,15 @@ fn check_options(arguments: &Perf) -> Result<(), Failure> {
             return Err(Failure::new(format!("{option} is for {metrics}: leave it out for {metric}")));
         }
     }
-    for (option, is_set, instead) in [
-        ("--ucx-tcp", arguments.ucx.tcp, "UCX's TCP is measured here by --against ucx-am-tcp"),
-        (
-            "--clear",
-            arguments.clear.clear,
-            "perf's own targets measure unencrypted frames by --transports tcp-clear",
-        ),
+    for (option, instead) in [
+        ("ucx-tcp", "UCX's TCP is measured here by --against ucx-am-tcp"),
+        ("clear", "perf's own targets measure unencrypted frames by --transports tcp-clear"),
     ] {
+        let is_set =
+            arguments.link.text(option).is_some_and(|text| !["no", "false", "off", "0"].contains(&text));
         if is_set && arguments.peer.is_none() {
             return Err(Failure::new(format!(
-                "{option} is for targets elsewhere: name one with --to; {instead}"
+                "--{option} is for targets elsewhere: name one with --to; {instead}"
             )));
         }
     }

@@ -5,6 +5,7 @@ pub(super) mod bitcode;
 pub(super) mod case;
 pub(super) mod chase;
 pub(super) mod checks;
+mod experiment;
 pub(super) mod first_call;
 pub(super) mod measurement;
 pub(super) mod role;

@@ -4,21 +4,83 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use farjump::Library;
+use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::image;
-use super::remote_target::Nonce;
 use crate::perf::experiments::first_call;
 use crate::perf::experiments::work::resident::Query;
 use crate::perf::experiments::work::{Function, Functions};
 use crate::perf::options::Perf;
 use crate::perf::report::metric::Metric;
+use crate::perf::report::payload_size::Sizes;
 use crate::program::bundled_ifuncs::{self, Source};
 use crate::program::failure::Failure;
 use crate::program::routines;
 use crate::program::workspace::Stage;
 
+/// Bytes of the request for the count.
+const REQUEST: usize = 24;
 /// Functions compiled at a time.
 const COMPILERS: usize = 8;
+
+/// A number that distinguishes this run's code from any other's.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::perf) struct Nonce(u64);
+
+impl Nonce {
+    pub(in crate::perf) fn draw() -> Result<Nonce, Failure> {
+        let mut bytes = [0; 8];
+        match getrandom(&mut bytes, GetRandomFlags::empty()) {
+            Ok(8) => Ok(Nonce(u64::from_ne_bytes(bytes))),
+            _ => Err(Failure::new("the system has no random numbers")),
+        }
+    }
+
+    /// Returns the called function: it counts, and replies the count on request.
+    pub(in crate::perf) fn counter(self) -> String {
+        let Nonce(nonce) = self;
+        format!(
+            "#include <farjump_ifunc.h>\n\
+             FARJUMP_COPY_ARGS(counter)\n\
+             static uint64_t count;\n\
+             FARJUMP_IFUNC void counter_main(void *payload, size_t payload_size, void *target_args)\n\
+             {{\n\
+                 (void)target_args;\n\
+                 if (payload_size == {REQUEST} && *(const uint64_t *)payload == {nonce:#x}u)\n\
+                     farjump_reply(&count, sizeof count);\n\
+                 else\n\
+                     count++;\n\
+             }}\n"
+        )
+    }
+
+    /// Returns the payload that requests the count.
+    pub(super) fn request(self) -> [u8; REQUEST] {
+        let mut request = [0; REQUEST];
+        request[..8].copy_from_slice(&self.0.to_ne_bytes());
+        request
+    }
+
+    /// Returns the function with this number, for first calls: its reply is unique.
+    pub(in crate::perf) fn first(self, name: &str, number: usize) -> String {
+        let reply = self.reply(number);
+        format!(
+            "#include <farjump_ifunc.h>\n\
+             FARJUMP_COPY_ARGS({name})\n\
+             FARJUMP_IFUNC void {name}_main(void *payload, size_t payload_size, void *target_args)\n\
+             {{\n\
+                 uint64_t reply = {reply:#x}u;\n\
+                 (void)payload;\n\
+                 (void)payload_size;\n\
+                 (void)target_args;\n\
+                 farjump_reply(&reply, sizeof reply);\n\
+             }}\n"
+        )
+    }
+
+    pub(super) fn reply(self, number: usize) -> u64 {
+        self.0.wrapping_add(number as u64)
+    }
+}
 
 pub(in crate::perf) struct Code {
     pub(in crate::perf) library: Library,
@@ -63,7 +125,7 @@ impl Libraries {
             }
         };
         let codes = match (&arguments.image, arguments.metric) {
-            (Some(images), _) => image::build(images, &text, &library, stage)?,
+            (Some(images), _) => build_images(images, &text, &library, stage)?,
             (None, Metric::Work) if !arguments.resident => build_work(arguments, stage)?,
             (None, _) => vec![Code { library, image: None, function: None }],
         };
@@ -135,6 +197,43 @@ pub(in crate::perf) fn build_with_bitcode(
 pub(in crate::perf) fn open(path: &Path) -> Result<Library, Failure> {
     // SAFETY: the caller of `perf::run` or `perf::run_other` allows the code of these libraries to run.
     unsafe { routines::open(path) }
+}
+
+/// Builds `counter`, given as source and library, in images of these lengths.
+fn build_images(
+    images: &Sizes,
+    source: &str,
+    counter: &Library,
+    stage: &Stage,
+) -> Result<Vec<Code>, Failure> {
+    let own = image_len(counter)?;
+    let mut built = Vec::new();
+    for image in &images.0 {
+        let name = format!("counter_{image}");
+        let text = padded(source, &name, image.saturating_sub(own))?;
+        for library in build(&[Source { name: &name, text: &text }], stage)? {
+            let image = Some(image_len(&library)?);
+            built.push(Code { library, image, function: None });
+        }
+    }
+    Ok(built)
+}
+
+/// Returns the source of `counter` under another name, with `bytes` bytes of instructions behind those that
+/// run. The assembler puts them behind the others of the section, however the compiler arranges the function.
+fn padded(source: &str, name: &str, bytes: usize) -> Result<String, Failure> {
+    let renamed = source
+        .replace("counter_main", &format!("{name}_main"))
+        .replace("COPY_ARGS(counter)", &format!("COPY_ARGS({name})"));
+    let end = renamed.rfind('}').ok_or_else(|| Failure::new("the source of `counter` has no end"))?;
+    let (body, rest) = renamed.split_at(end);
+    Ok(format!("{body}    __asm__ volatile(\".subsection 1\\n.skip {bytes}, 0x90\\n.previous\");\n{rest}"))
+}
+
+/// Returns the length of a library's image as sent.
+fn image_len(library: &Library) -> Result<usize, Failure> {
+    let image = library.images().first();
+    image.map(|image| image.bytes().len()).ok_or_else(|| Failure::new("a library has no image"))
 }
 
 fn build_work(arguments: &Perf, stage: &Stage) -> Result<Vec<Code>, Failure> {

@@ -1,19 +1,16 @@
-//! The code-size sweep: `counter` in images of several lengths, and the crossings of the modes' curves.
+//! The code-size sweep: the lengths of the images of `counter`, and the crossings of the modes' curves.
 //!
 //! The bytes sent grow with the image. The code that runs stays the same two instructions, as the padding
 //! lies behind them and never runs.
 
 use std::collections::BTreeMap;
 
-use farjump::{Library, Mode};
+use farjump::Mode;
 
-use super::ifuncs::{self, Code};
+use crate::perf::report::key::Key;
 use crate::perf::report::metric::{Against, Metric};
 use crate::perf::report::payload_size::{Sizes, parse_sizes, show_size};
 use crate::perf::report::row::Row;
-use crate::program::bundled_ifuncs::Source;
-use crate::program::failure::Failure;
-use crate::program::workspace::Stage;
 
 /// Shortest and longest image, in bytes: `counter` alone is shorter than the first, and a target's code store
 /// holds some dozens of the second.
@@ -32,55 +29,19 @@ pub(in crate::perf) fn parse_images(text: &str) -> Result<Sizes, String> {
     }
 }
 
-/// Builds `counter`, given as source and library, in images of these lengths.
-pub(in crate::perf) fn build(
-    images: &Sizes,
-    source: &str,
-    counter: &Library,
-    stage: &Stage,
-) -> Result<Vec<Code>, Failure> {
-    let own = image_len(counter)?;
-    let mut built = Vec::new();
-    for image in &images.0 {
-        let name = format!("counter_{image}");
-        let text = padded(source, &name, image.saturating_sub(own))?;
-        for library in ifuncs::build(&[Source { name: &name, text: &text }], stage)? {
-            let image = Some(image_len(&library)?);
-            built.push(Code { library, image, function: None });
-        }
-    }
-    Ok(built)
-}
-
-/// Returns the source of `counter` under another name, with `bytes` bytes of instructions behind those that
-/// run. The assembler puts them behind the others of the section, however the compiler arranges the function.
-fn padded(source: &str, name: &str, bytes: usize) -> Result<String, Failure> {
-    let renamed = source
-        .replace("counter_main", &format!("{name}_main"))
-        .replace("COPY_ARGS(counter)", &format!("COPY_ARGS({name})"));
-    let end = renamed.rfind('}').ok_or_else(|| Failure::new("the source of `counter` has no end"))?;
-    let (body, rest) = renamed.split_at(end);
-    Ok(format!("{body}    __asm__ volatile(\".subsection 1\\n.skip {bytes}, 0x90\\n.previous\");\n{rest}"))
-}
-
-/// Returns the length of a library's image as sent.
-fn image_len(library: &Library) -> Result<usize, Failure> {
-    let image = library.images().first();
-    image.map(|image| image.bytes().len()).ok_or_else(|| Failure::new("a library has no image"))
-}
-
 /// Describes, for each transport and payload size, the lengths at which one mode beats another. Empty with
 /// fewer than two lengths.
 pub(in crate::perf) fn crossings(rows: &[Row]) -> Vec<String> {
     // By transport and payload: for each mode the median by length.
-    type Curves<'a> = BTreeMap<&'a str, BTreeMap<usize, f64>>;
-    let mut places: BTreeMap<(&str, usize), (&Row, Curves<'_>)> = BTreeMap::new();
+    type Curves<'a> = BTreeMap<&'a str, BTreeMap<u64, f64>>;
+    let mut places: BTreeMap<(&str, u64), (&Row, Curves<'_>)> = BTreeMap::new();
     for row in rows {
-        let (Some(image), Some(transport)) = (row.image, &row.transport) else { continue };
-        let (_, curves) = places.entry((transport, row.size)).or_insert_with(|| (row, Curves::new()));
+        let Some(image) = row.number(Key::Image) else { continue };
+        let place = (row.text(Key::Transport), row.size());
+        let (_, curves) = places.entry(place).or_insert_with(|| (row, Curves::new()));
         // Mode cached has no rows of its own where it is the only baseline.
         let cached = (row.reference == Some(Against::Cached.name())).then_some(Mode::Cached.name());
-        for (mode, median) in [(row.mode, row.median), (cached, row.reference_median)] {
+        for (mode, median) in [(Some(row.text(Key::Mode)), row.median), (cached, row.reference_median)] {
             if let (Some(mode), Some(median)) = (mode, median) {
                 curves.entry(mode).or_default().insert(image, median);
             }
@@ -93,11 +54,11 @@ pub(in crate::perf) fn crossings(rows: &[Row]) -> Vec<String> {
                 continue;
             };
             let rates = row.metric != Metric::Latency.name();
-            let beats = |(image, figure): (&usize, &f64)| {
+            let beats = |(image, figure): (&u64, &f64)| {
                 let reference = reference.get(image)?;
                 Some((*image, if rates { figure > reference } else { figure < reference }))
             };
-            let beaten: Vec<(usize, bool)> = curve.iter().filter_map(beats).collect();
+            let beaten: Vec<(u64, bool)> = curve.iter().filter_map(beats).collect();
             if beaten.len() > 1 {
                 let more = if rates { "does more than" } else { "is quicker than" };
                 let place = format!("{transport}, {}: mode {own} {more} {other}", in_words(size));
@@ -109,8 +70,8 @@ pub(in crate::perf) fn crossings(rows: &[Row]) -> Vec<String> {
 }
 
 /// Formats a length for sentences: `8 B`, `4 KiB`.
-fn in_words(bytes: usize) -> String {
-    let short = show_size(bytes);
+fn in_words(bytes: u64) -> String {
+    let short = show_size(bytes as usize);
     match short.strip_suffix(['K', 'M']) {
         Some(number) => format!("{number} {}iB", &short[number.len()..]),
         None => format!("{short} B"),
@@ -118,7 +79,7 @@ fn in_words(bytes: usize) -> String {
 }
 
 /// Describes the lengths of images, in ascending order, for which the flag is set.
-fn where_it_does(beaten: &[(usize, bool)]) -> String {
+fn where_it_does(beaten: &[(u64, bool)]) -> String {
     let changes = beaten.windows(2).filter(|pair| pair[0].1 != pair[1].1).count();
     let first = beaten.first().is_some_and(|(_, so)| *so);
     let mut those = beaten.iter().filter(|(_, so)| *so).map(|(image, _)| in_words(*image));
@@ -142,17 +103,12 @@ mod tests {
 
     /// Returns a row of mode `mode` beside mode cached, which takes 1.
     fn row(metric: &'static str, mode: Mode, image: usize, median: f64) -> Row {
-        Row {
-            metric,
-            transport: Some("shm".to_owned()),
-            mode: Some(mode.name()),
-            size: 8,
-            median: Some(median),
-            reference: Some("cached"),
-            reference_median: Some(1.0),
-            image: Some(image),
-            ..Row::default()
-        }
+        let (median, reference, reference_median) = (Some(median), Some("cached"), Some(1.0));
+        Row { metric, median, reference, reference_median, ..Row::default() }
+            .with(Key::Transport, "shm")
+            .with(Key::Mode, mode.name())
+            .with(Key::Size, 8)
+            .with(Key::Image, image)
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use farjump::Mode;
+use farjump::config::LinkConfig;
 
 use super::machine::{RequestedCpus, parse_cpus};
 use crate::perf::experiments::baselines::ring::parse_slot;
@@ -21,8 +22,24 @@ use crate::perf::process::place;
 use crate::perf::report::metric::{Against, Metric};
 use crate::perf::report::payload_size::{Sizes, parse_sizes};
 use crate::perf::report::picture_file::{PictureFile, parse_picture_file};
-use crate::program::link_options::{Clear, KeyFile, PeerTimeout, RdmaDevice, UcxTcp};
-use crate::program::units::parse_mailbox;
+use crate::program::config_arguments::ConfigArguments;
+use crate::program::failure::Failure;
+use crate::program::link_options::PathOptions;
+use crate::program::units::parse_bytes;
+
+/// The variable that names transports.
+pub(super) const TRANSPORTS: &str = "FARJUMP_TRANSPORT";
+
+/// Shortest and longest ring in bytes.
+const RINGS: std::ops::RangeInclusive<usize> = 4096..=1 << 30;
+
+/// Reads the length of a ring in bytes.
+fn parse_ring(text: &str) -> Result<usize, String> {
+    match parse_bytes(text)? {
+        bytes if RINGS.contains(&bytes) => Ok(bytes),
+        _ => Err("a ring has 4K to 1G".to_owned()),
+    }
+}
 
 /// Measure farjump on this machine or to another, beside the alternatives
 ///
@@ -97,8 +114,8 @@ to the other: near (less than 40 ns), middle, far (more than 150 ns). Ratios of 
 cannot be compared.
 
 With --to, perf measures to a target that runs elsewhere, over any transport that reaches it:
-  farjump serve --listen tcp:0.0.0.0:7471 --key farm.key --spin always   # on node7
-  farjump perf latency --to node7 --key farm.key
+  farjump serve --listen tcp:0.0.0.0:7471 --key-file farm.key --wait-policy always   # on node7
+  farjump perf latency --to node7 --key-file farm.key
 First calls to it are timed from injecting to the reply, because nothing at the target times them.
 If both processes have --clear, frames of tcp are clear, and rows say tcp-clear. To a target that
 serves --clear, --transports tcp,tcp-clear --against clear measures both.
@@ -122,8 +139,7 @@ pub struct Perf {
     #[arg(value_name = "METRIC")]
     pub(super) metric: Metric,
     /// Transports, separated by commas; `all` are those usable here [default: the one that a link would take]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', env = "FARJUMP_TRANSPORT", hide_env = true,
-        value_parser = place::parse_transport)]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = place::parse_transport)]
     pub(super) transports: Vec<String>,
     /// Bytes of payload, or of data with --resident: numbers and ranges. In a range each number is twice the previous
     /// one [default with --resident: 4K,64K,1M,16M,256M]
@@ -157,7 +173,7 @@ pub struct Perf {
     #[arg(long, value_name = "A,B", value_parser = parse_cpus)]
     pub(super) cpus: Option<RequestedCpus>,
     /// Length of the target's mailbox, and of the baselines' rings [default: 4M; for scaling and chase 16K a source]
-    #[arg(long, value_name = "BYTES", value_parser = parse_mailbox)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_ring)]
     pub(super) ring: Option<usize>,
     /// Messages handed to farjump at a time, to share frames (Link::batch); for rate and bandwidth
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -179,7 +195,7 @@ pub struct Perf {
     /// bandwidth [default: the length of a message]
     #[arg(long, value_name = "BYTES", value_parser = parse_slot)]
     pub(super) slot: Option<usize>,
-    /// Let the target sleep as soon as it is idle, as under `farjump serve --spin never`, instead of polling all the
+    /// Let the target sleep as soon as it is idle, as under `farjump serve --wait-policy never`, instead of polling all the
     /// time: for devices in software that require the processor; for latency, rate and bandwidth
     #[arg(long, conflicts_with = "peer")]
     pub(super) target_sleeps: bool,
@@ -191,10 +207,9 @@ pub struct Perf {
     /// HOST:PORT [port: 7471], tcp:HOST:PORT or unix:PATH; for latency, rate, bandwidth and first-call
     #[arg(long = "to", value_name = "ADDRESS", value_parser = parse_address, conflicts_with_all = ["ring", "slot"])]
     pub(super) peer: Option<String>,
+    // For targets elsewhere. All processes of perf use the device.
     #[command(flatten)]
-    pub(super) device: RdmaDevice,
-    #[command(flatten)]
-    pub(super) ucx: UcxTcp,
+    pub(super) link: ConfigArguments<LinkConfig, PathOptions>,
     /// The file libucp.so.0 of the UCX to measure with: baselines over UCX, and farjump's own transports
     /// over it, in all processes [default: FARJUMP_UCX, else the system's]
     #[arg(long = "ucx", value_name = "FILE")]
@@ -203,13 +218,6 @@ pub struct Perf {
     /// machines without a C compiler; not for first-call and work, whose functions differ from run to run
     #[arg(long, value_name = "LIB.so", conflicts_with_all = ["peer", "image"])]
     pub(super) counter: Option<PathBuf>,
-    #[command(flatten)]
-    pub(super) key: KeyFile,
-    #[command(flatten)]
-    pub(super) peer_timeout: PeerTimeout,
-    // For targets elsewhere; perf's own targets go by the names tcp and tcp-clear.
-    #[command(flatten)]
-    pub(super) clear: Clear,
     /// Print JSON
     #[arg(long, conflicts_with = "csv")]
     pub(super) json: bool,
@@ -243,9 +251,20 @@ impl Perf {
         self.cpus == Some(RequestedCpus::Any)
     }
 
-    /// Returns the RDMA device to use, if one was named.
-    pub fn device(&self) -> &RdmaDevice {
-        &self.device
+    /// Takes the transports that the environment names, if the command line names none. Returns the variable and its
+    /// value then.
+    ///
+    /// # Errors
+    /// The variable has another name than those of transports.
+    pub(super) fn take_variable(&mut self) -> Result<Option<String>, Failure> {
+        let names = std::env::var(TRANSPORTS).unwrap_or_default();
+        if !self.transports.is_empty() || names.is_empty() {
+            return Ok(None);
+        }
+        let parsed: Result<_, _> = names.split(',').map(place::parse_transport).collect();
+        self.transports =
+            parsed.map_err(|why| Failure::usage(format!("the variable {TRANSPORTS}: {why}")))?;
+        Ok(Some(format!("{TRANSPORTS}={names}")))
     }
 
     /// Returns the library of the UCX to measure with, if one was named.

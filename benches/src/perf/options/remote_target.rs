@@ -6,9 +6,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use farjump::{Library, Link, Mode, WaitPolicy};
-use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::ifuncs::Libraries;
+use super::ifuncs::{Libraries, Nonce};
 use crate::perf::options::Perf;
 use crate::perf::process::liveness::PATIENCE;
 use crate::perf::process::liveness::Watch;
@@ -20,9 +19,6 @@ use crate::program::link_options;
 
 /// The default port, that of the examples.
 const PORT: u16 = 7471;
-/// Bytes of the request for the count.
-const REQUEST: usize = 24;
-
 /// Reads the address of a target: as elsewhere, or HOST or HOST:PORT for one on TCP.
 ///
 /// # Errors
@@ -73,66 +69,6 @@ pub(in crate::perf) fn check(arguments: &Perf) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A number that distinguishes this run's code from any other's.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::perf) struct Nonce(u64);
-
-impl Nonce {
-    pub(in crate::perf) fn draw() -> Result<Nonce, Failure> {
-        let mut bytes = [0; 8];
-        match getrandom(&mut bytes, GetRandomFlags::empty()) {
-            Ok(8) => Ok(Nonce(u64::from_ne_bytes(bytes))),
-            _ => Err(Failure::new("the system has no random numbers")),
-        }
-    }
-
-    /// Returns the called function: it counts, and replies the count on request.
-    pub(in crate::perf) fn counter(self) -> String {
-        let Nonce(nonce) = self;
-        format!(
-            "#include <farjump_ifunc.h>\n\
-             FARJUMP_COPY_ARGS(counter)\n\
-             static uint64_t count;\n\
-             FARJUMP_IFUNC void counter_main(void *payload, size_t payload_size, void *target_args)\n\
-             {{\n\
-                 (void)target_args;\n\
-                 if (payload_size == {REQUEST} && *(const uint64_t *)payload == {nonce:#x}u)\n\
-                     farjump_reply(&count, sizeof count);\n\
-                 else\n\
-                     count++;\n\
-             }}\n"
-        )
-    }
-
-    /// Returns the payload that requests the count.
-    fn request(self) -> [u8; REQUEST] {
-        let mut request = [0; REQUEST];
-        request[..8].copy_from_slice(&self.0.to_ne_bytes());
-        request
-    }
-
-    /// Returns the function with this number, for first calls: its reply is unique.
-    pub(in crate::perf) fn first(self, name: &str, number: usize) -> String {
-        let reply = self.reply(number);
-        format!(
-            "#include <farjump_ifunc.h>\n\
-             FARJUMP_COPY_ARGS({name})\n\
-             FARJUMP_IFUNC void {name}_main(void *payload, size_t payload_size, void *target_args)\n\
-             {{\n\
-                 uint64_t reply = {reply:#x}u;\n\
-                 (void)payload;\n\
-                 (void)payload_size;\n\
-                 (void)target_args;\n\
-                 farjump_reply(&reply, sizeof reply);\n\
-             }}\n"
-        )
-    }
-
-    fn reply(self, number: usize) -> u64 {
-        self.0.wrapping_add(number as u64)
-    }
-}
-
 /// The links to it.
 pub(in crate::perf) struct Peer {
     links: Vec<Rc<Link>>,
@@ -166,23 +102,15 @@ impl Peer {
         let counters = libraries.codes.iter().map(|code| code.library.clone()).collect();
         let all = options.transports.iter().any(|name| name == "all");
         let (mut links, mut unreached) = (Vec::new(), Vec::new());
-        let key = options.key.read([address])?;
+        let resolved = options.link.resolve()?;
         let connect = |transport: Option<&String>| {
-            let mut builder =
-                Link::builder(address).wait_policy(WaitPolicy::spin_only()).send_timeout(PATIENCE);
-            builder = builder.ucx_tcp(options.ucx.tcp);
-            let clear = options.clear.clear || transport.is_some_and(|name| name == place::TCP_CLEAR);
-            builder = builder.clear(clear);
-            if let Some(transport) = transport {
-                builder = builder.transport(place::backend(transport));
-            }
-            if let Some(key) = &key {
-                builder = builder.key(key.clone());
-            }
-            if let Some(time) = options.peer_timeout.time {
-                builder = builder.peer_timeout(time);
-            }
-            let link = builder.connect()?;
+            let mut config = resolved.config.clone();
+            config.clear |= transport.is_some_and(|name| name == place::TCP_CLEAR);
+            config.transport = transport.map(|name| place::backend(name).to_owned());
+            (config.wait_policy, config.send_timeout) = (Some(WaitPolicy::spin_only()), PATIENCE);
+            let clear = config.clear;
+            let connected = Link::builder(address).config(config).connect();
+            let link = connected.map_err(|error| resolved.failure(error))?;
             Ok::<_, Failure>(if clear { check_clear(link, address)? } else { link })
         };
         for transport in transports {

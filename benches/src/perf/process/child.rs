@@ -151,6 +151,17 @@ impl Pair {
         }
     }
 
+    /// Makes an endpoint's target serve calls of `size` bytes while `act` runs. Returns its result, and what the target
+    /// counted.
+    pub(in crate::perf) fn serve<T>(
+        &mut self,
+        endpoint: usize,
+        size: usize,
+        act: impl FnOnce() -> Result<T, Failure>,
+    ) -> Result<(T, Played), Failure> {
+        self.play(&Order::Play { endpoint, size, streams: true, expected: u64::MAX }, |_, _| act())
+    }
+
     /// Returns the processors of both processes since the last call of this.
     pub(in crate::perf) fn take_placement(&mut self) -> Placement {
         std::mem::take(&mut self.placement)

@@ -58,8 +58,7 @@ impl Counterpart {
     ) -> Result<Result<T, farjump::Error>, Failure> {
         match self {
             Counterpart::Pair(pair) => {
-                let order = Order::Play { endpoint, size: 0, streams: true, expected: u64::MAX };
-                pair.play(&order, |_, _| Ok(attempt())).map(|(attempted, _)| attempted)
+                pair.serve(endpoint, 0, || Ok(attempt())).map(|(attempted, _)| attempted)
             }
             // It serves all the time.
             Counterpart::Peer(_) => Ok(attempt()),

@@ -11,7 +11,6 @@ use farjump::{Key, Link, LinkBuilder, Target, TargetBuilder};
 
 use super::liveness::{CONNECTING, PATIENCE};
 use crate::program::failure::Failure;
-use crate::program::link_options;
 
 /// The transport whose frames travel on a stream.
 pub(in crate::perf) const TCP: &str = "tcp";
@@ -28,7 +27,8 @@ pub(in crate::perf) fn parse_transport(text: &str) -> Result<String, String> {
     if text == "all" || text == TCP_CLEAR {
         return Ok(text.to_owned());
     }
-    link_options::parse_transport(text).map_err(|why| format!("{why}; or all, or {TCP_CLEAR}"))
+    farjump_transports::check_name(text).map_err(|why| format!("{why}; or all, or {TCP_CLEAR}"))?;
+    Ok(text.to_owned())
 }
 
 /// Returns the transport behind this name of `perf`.

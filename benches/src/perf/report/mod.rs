@@ -1,12 +1,15 @@
 //! The output of `perf`: rows as text, as JSON and as CSV.
 
+pub(super) mod key;
 pub(super) mod metric;
+pub(super) mod network_crossings;
 pub(super) mod payload_size;
 pub(super) mod picture_file;
 pub(super) mod plot;
 pub(super) mod progress;
 pub(super) mod row;
 pub(super) mod statistics;
+mod table;
 
 use std::collections::BTreeSet;
 
@@ -14,12 +17,9 @@ use serde::Serialize;
 
 use super::machine::{CoreDistance, Machine, Placement};
 use super::options::Perf;
-use crate::perf::experiments::chase::shown as chases;
-use crate::perf::experiments::scaling::table;
-use crate::perf::experiments::tsi::table as forms;
-use crate::perf::experiments::work::resident::rows;
 use crate::perf::options::image;
-use crate::perf::report::row::{Row, right_aligned};
+use crate::perf::report::key::Key;
+use crate::perf::report::row::Row;
 use crate::program::failure::Failure;
 use crate::program::output;
 use crate::program::units::counted;
@@ -60,11 +60,7 @@ impl Report {
             return output::print_line(text);
         }
         if options.csv {
-            let mut writer = csv::Writer::from_writer(Vec::new());
-            for row in &self.rows {
-                writer.serialize(row).map_err(|error| failed(&error))?;
-            }
-            return output::print(writer.into_inner().map_err(|error| failed(&error))?);
+            return output::print(table::csv(&self.rows).map_err(|error| failed(&error))?);
         }
         output::print(self.to_text(options))
     }
@@ -109,34 +105,7 @@ impl Report {
             options.metric.unit(),
             counted(options.rounds.into(), "round")
         );
-        let heads = [
-            "",
-            "function",
-            "transport",
-            "mode",
-            "image",
-            "arrival",
-            "size",
-            "wire",
-            "median",
-            "p99",
-            "reference",
-            "median",
-            "ratio",
-            "of rounds",
-            "state",
-        ];
-        if self.rows.iter().any(|row| row.shards.is_some()) {
-            text += &chases::table(&self.rows);
-        } else if self.rows.iter().any(|row| row.sources.is_some()) {
-            text += &table::table(&self.rows);
-        } else if self.rows.iter().any(|row| row.form.is_some()) {
-            text += &forms::table(&self.rows);
-        } else {
-            let mut table = vec![heads.map(String::from)];
-            table.extend(self.rows.iter().map(Row::cells));
-            text += &right_aligned(&table, &[4, 6, 7, 8, 9, 11, 12]);
-        }
+        text += &table::table(&self.rows);
         text += &self.placements();
         let mut said = BTreeSet::new();
         for row in &self.rows {
@@ -146,16 +115,18 @@ impl Report {
                     text += &line;
                 }
             }
-            if let Some(agrees) = row.agrees {
+            if let Some(agrees) = row.flag(Key::Agrees) {
                 let verdict = if agrees { "agree within 15 %" } else { "differ by more than 15 %" };
-                text += &format!("{} and ucx_perftest, {} B: {verdict}\n", row.subject, row.size);
+                text += &format!("{} and ucx_perftest, {} B: {verdict}\n", row.subject, row.size());
             }
         }
         for row in &self.rows {
             let line = row.what_was_posted();
             text += line.filter(|line| said.insert(line.clone())).as_deref().unwrap_or_default();
         }
-        for sentence in image::crossings(&self.rows).into_iter().chain(rows::crossings(&self.rows)) {
+        for sentence in
+            image::crossings(&self.rows).into_iter().chain(network_crossings::crossings(&self.rows))
+        {
             text += &sentence;
             text.push('\n');
         }

@@ -1,10 +1,11 @@
 //! Results over the rounds: values, their ratios, and the times of single calls.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::perf::machine::rdma_posts::Posted;
+use super::key::Key;
 use crate::program::failure::Failure;
 
 /// Longest time that a histogram holds, in nanoseconds.
@@ -14,20 +15,16 @@ const LONGEST: u64 = 60_000_000_000;
 pub(in crate::perf) struct Series {
     rounds: Vec<f64>,
     singles: Histogram<u64>,
-    /// Posts for each message, one a round.
-    posted: Vec<Posted>,
-    /// Times a second that an idle target went to sleep, one a round.
-    sleeps: Vec<f64>,
+    /// Further figures, one a round.
+    figures: BTreeMap<Key, Vec<f64>>,
 }
 
 /// One round's value, in the metric's unit, and single calls in nanoseconds.
 pub(in crate::perf) struct Round {
     pub(in crate::perf) value: f64,
     pub(in crate::perf) singles: Vec<u64>,
-    /// Posts of this process to RDMA devices for each message, if any.
-    pub(in crate::perf) posted: Option<Posted>,
-    /// Times a second that an idle target went to sleep.
-    pub(in crate::perf) sleeps: Option<f64>,
+    /// Further figures.
+    pub(in crate::perf) figures: Vec<(Key, f64)>,
 }
 
 impl Round {
@@ -38,7 +35,13 @@ impl Round {
 
     /// Returns a round with a value, and single calls in nanoseconds.
     pub(in crate::perf) fn timed(value: f64, singles: Vec<u64>) -> Round {
-        Round { value, singles, posted: None, sleeps: None }
+        Round { value, singles, figures: Vec::new() }
+    }
+
+    /// Returns the round with further figures.
+    pub(in crate::perf) fn with(mut self, figures: impl IntoIterator<Item = (Key, f64)>) -> Round {
+        self.figures.extend(figures);
+        self
     }
 }
 
@@ -63,13 +66,14 @@ impl Series {
     pub(in crate::perf) fn new() -> Result<Series, Failure> {
         let singles = Histogram::new_with_bounds(1, LONGEST, 3)
             .map_err(|error| Failure::new(format!("there is no histogram for times: {error}")))?;
-        Ok(Series { rounds: Vec::new(), singles, posted: Vec::new(), sleeps: Vec::new() })
+        Ok(Series { rounds: Vec::new(), singles, figures: BTreeMap::new() })
     }
 
     pub(in crate::perf) fn add(&mut self, round: Round) {
         self.rounds.push(round.value);
-        self.posted.extend(round.posted);
-        self.sleeps.extend(round.sleeps);
+        for (key, figure) in round.figures {
+            self.figures.entry(key).or_default().push(figure);
+        }
         for single in round.singles {
             self.singles.saturating_record(single);
         }
@@ -87,14 +91,14 @@ impl Series {
         median(&self.rounds)
     }
 
-    /// Returns the median of a count over the rounds; `None` without posts.
-    pub(in crate::perf) fn posted(&self, count: impl Fn(&Posted) -> f64) -> Option<f64> {
-        median(&self.posted.iter().map(count).collect::<Vec<_>>())
+    /// Returns the median of a further figure over the rounds that have it.
+    pub(in crate::perf) fn figure(&self, key: Key) -> Option<f64> {
+        median(self.figures.get(&key)?)
     }
 
-    /// Returns the median of the times a second that a target went to sleep.
-    pub(in crate::perf) fn sleeps(&self) -> Option<f64> {
-        median(&self.sleeps)
+    /// Returns the medians of all further figures.
+    pub(in crate::perf) fn figures(&self) -> impl Iterator<Item = (Key, f64)> {
+        self.figures.iter().filter_map(|(key, figures)| Some((*key, median(figures)?)))
     }
 
     /// Returns `None` where no calls were timed one by one.

@@ -1,9 +1,10 @@
 //! Links: connections to targets.
 
+pub mod config;
 pub mod group;
-pub mod options;
 pub mod pending;
 
+use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
@@ -14,14 +15,16 @@ use farjump::CompiledImage;
 use farjump::{Library, Link, LinkStats};
 
 use crate::api::bytes::farjump_bytes_t;
+use crate::api::c_text::c_text;
 use crate::api::catch::{
-    bytes, c_text, duration, fill, give, guarded, object, object_mut, place, take, text, value, variable,
+    bytes, duration, fill, give, guarded, object, object_mut, place, take, text, value, variable,
 };
+use crate::api::config::show;
 use crate::api::last_error::Failure;
 use crate::api::library::{farjump_code_id_t, farjump_library_t};
-use crate::api::link::options::farjump_link_options_t;
+use crate::api::link::config::farjump_link_config_t;
 use crate::api::link::pending::farjump_pending_t;
-use crate::api::shared_options::{Peer, farjump_mode_t, farjump_peer_t, rights_bits};
+use crate::api::shared::{Peer, farjump_mode_t, farjump_peer_t, rights_bits};
 use crate::api::status::farjump_status_t::{self, *};
 
 /// A connection to a target. One thread uses it at a time; it may move between threads. Several calls may be
@@ -36,6 +39,8 @@ pub struct farjump_link_t {
     serial: u32,
     peer: Peer,
     transport: CString,
+    /// The value of an option that C has read last.
+    shown: RefCell<CString>,
 }
 
 /// Links made so far.
@@ -46,7 +51,7 @@ impl farjump_link_t {
         let (peer, transport) = (Peer::of(&link.peer()), c_text(&link.transport()));
         // Skips 0, so that no call has the number 0.
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed) % u32::MAX + 1;
-        farjump_link_t { link, serial, peer, transport }
+        farjump_link_t { link, serial, peer, transport, shown: RefCell::default() }
     }
 
     pub(crate) fn rust(&self) -> &Link {
@@ -116,23 +121,25 @@ impl From<LinkStats> for farjump_link_stats_t {
     }
 }
 
-/// Connects to the target at `address` (`unix:PATH`, `unix:@NAME`, `tcp:HOST:PORT`). `options` may be NULL
+/// Connects to the target at `address` (`unix:PATH`, `unix:@NAME`, `tcp:HOST:PORT`). `config` may be NULL
 /// for the defaults. farjump_link_close() ends it.
 ///
 /// FARJUMP_ERROR_CONNECT when no process listens there, the target rejects the link, or the two have no
-/// transport in common.
+/// transport in common. Also for a key file, which is read at a `tcp:` address alone, that holds no key or
+/// that other users may read or write. FARJUMP_ERROR_ARGUMENT for options that contradict or lack each other,
+/// or for which this libfarjump was not built.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_connect(
     address: *const c_char,
-    options: *const farjump_link_options_t,
+    config: *const farjump_link_config_t,
     link: *mut *mut farjump_link_t,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header requires a variable for a pointer, a text, and NULL or options that nothing
+        // SAFETY: the header requires a variable for a pointer, a text, and NULL or a configuration that nothing
         // changes.
-        let (made, address, options) =
-            unsafe { (variable(link, "link")?, text(address, "address")?, options.as_ref()) };
-        let builder = options.map_or_else(|| Link::builder(address), |options| options.builder(address));
+        let (made, address, config) =
+            unsafe { (variable(link, "link")?, text(address, "address")?, config.as_ref()) };
+        let builder = config.map_or_else(|| Link::builder(address), |config| config.builder(address));
         *made = give(farjump_link_t::new(builder.connect()?));
         Ok(FARJUMP_OK)
     })
@@ -158,8 +165,8 @@ pub unsafe extern "C" fn farjump_link_close(link: *mut *mut farjump_link_t) -> f
 /// `args` is read during the call only. `pending` receives the call's number: farjump_pending_wait(),
 /// farjump_pending_poll() and farjump_pending_cancel() take it.
 ///
-/// Without credit it waits, up to farjump_link_options_set_send_timeout(); farjump_link_try_inject() does
-/// not. For a frame larger than the mailbox it also waits until the target has made a large mailbox.
+/// Without credit it waits, up to the option `send-timeout`; farjump_link_try_inject() does not. For a frame
+/// larger than the mailbox it also waits until the target has made a large mailbox.
 ///
 /// On failure nothing was sent, and `pending` is 0, which is no call's number.
 #[unsafe(no_mangle)]
@@ -202,7 +209,7 @@ pub unsafe extern "C" fn farjump_link_try_inject(
 }
 
 /// Injects without requesting a reply: the cheapest kind of call. The next farjump_link_flush() shows whether
-/// it ran. Refusals go to the callback of farjump_link_options_on_refused(). Otherwise it does the same as
+/// it ran. Refusals go to the callback of farjump_link_config_on_refused(). Otherwise it does the same as
 /// farjump_link_inject().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_send(
@@ -264,8 +271,8 @@ pub unsafe extern "C" fn farjump_batch_send(
 
 /// Sends the waiting calls of farjump_batch_send().
 ///
-/// FARJUMP_ERROR_TIMEOUT when the target returns no credit within farjump_link_options_set_send_timeout():
-/// the link then sends the calls before its next frame.
+/// FARJUMP_ERROR_TIMEOUT when the target returns no credit within the option `send-timeout`: the link then
+/// sends the calls before its next frame.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_batch_finish(link: *mut farjump_link_t) -> farjump_status_t {
     guarded(|| {
@@ -316,7 +323,7 @@ pub unsafe extern "C" fn farjump_link_set_mode(link: *mut farjump_link_t, mode: 
 }
 
 /// Gives the state of the image that is compiled for the target's CPU in place of the one that `library`
-/// carries (farjump_link_options_set_compile_for_peer()). Takes results that have come, without waiting.
+/// carries (the option `compile-for-peer`). Takes results that have come, without waiting.
 /// Calls of the library send the image.
 ///
 /// FARJUMP_OK once calls run it: `id` is then its code id. FARJUMP_NOT_YET until then. FARJUMP_ERROR_LIBRARY
@@ -363,8 +370,8 @@ fn compiled_image(
 
 fn nothing_compiled() -> Failure {
     Failure::argument(
-        "nothing is compiled for the target's CPU: choose farjump_link_options_set_compile_for_peer(), and call the \
-         library in mode cached",
+        "nothing is compiled for the target's CPU: set the option `compile-for-peer`, and call the library in mode \
+         cached",
     )
 }
 
@@ -489,6 +496,23 @@ pub unsafe extern "C" fn farjump_link_link_time(
         };
         *time = u64::try_from(reported.as_nanos()).unwrap_or(u64::MAX);
         Ok(FARJUMP_OK)
+    })
+}
+
+/// Gives the value of the option `name` that the link was made with, as farjump_link_config_get() does. The
+/// value of `mode` is the mode of later calls. The text belongs to the link, and is valid until the next call
+/// of this function for it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_option(
+    link: *mut farjump_link_t,
+    name: *const c_char,
+    value: *mut *const c_char,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header requires a link that only this thread uses.
+        let link = unsafe { usable(link)? };
+        // SAFETY: the header requires a text, and a variable for a pointer.
+        unsafe { show(&link.link.config(), name, &mut link.shown.borrow_mut(), value) }
     })
 }
 

@@ -9,7 +9,7 @@ use crate::api::bytes::farjump_bytes_t;
 use crate::api::catch::{bytes, duration, give, guarded, object, object_mut, place, take, value, variable};
 use crate::api::last_error::Failure;
 use crate::api::library::farjump_library_t;
-use crate::api::objects::client::{both, farjump_client_t};
+use crate::api::objects::client::{both, deliver, farjump_client_t};
 use crate::api::objects::handle::farjump_handle_t;
 use crate::api::status::farjump_status_t::{self, *};
 
@@ -32,25 +32,6 @@ fn no_call() -> Failure {
     let text =
         "the outcome of this call at an object was taken before, or the call was cancelled: start another";
     Failure::new(FARJUMP_ERROR_NO_CALL, text)
-}
-
-/// Writes the reply of a call at an object to C's bytes, unless `reply` is NULL.
-///
-/// # Safety
-/// Unless it is NULL, `reply` must come from `farjump_bytes_new`, and nothing else may use it.
-pub(crate) unsafe fn deliver(
-    outcome: Result<Vec<u8>, Error>,
-    reply: *mut farjump_bytes_t,
-) -> Result<(), Failure> {
-    // SAFETY: this function's caller guarantees it.
-    let Some(reply) = (unsafe { reply.as_mut() }) else { return Ok(outcome.map(drop)?) };
-    reply.fill(|content| match outcome {
-        Ok(mut came) => {
-            content.append(&mut came);
-            Ok(())
-        }
-        Err(error) => Err(Failure::of_object_call(error, content)),
-    })
 }
 
 /// Starts a call like that of farjump_client_call(), and returns before the function has run.
@@ -237,7 +218,7 @@ pub(crate) unsafe fn handles_in<'a>(
 
 /// Calls the function of `library` on `count` objects of this owner: farjump_client_call() for each, with
 /// many calls under way at once. It returns when all calls have an outcome, each within the time of a request
-/// (farjump_client_options_set_timeout()). A call that fails does not affect the others.
+/// (the option `timeout` of clients). A call that fails does not affect the others.
 /// farjump_outcomes_free() ends the outcomes. farjump_resolver_map() takes handles of several owners.
 ///
 /// FARJUMP_OK also when calls failed: farjump_outcomes_get() has the status of each. FARJUMP_ERROR_ARGUMENT

@@ -2,40 +2,26 @@
 
 use std::ffi::{CString, c_char, c_void};
 
-use farjump::Key;
-use farjump_handles::{Client, ClientBuilder, Handle, Patience};
+use farjump_handles::{Client, ClientConfig, Error, Handle, Patience};
 
 use crate::api::bytes::farjump_bytes_t;
-use crate::api::catch::{bytes, c_text, duration, give, guarded, object, place, take, text, value, variable};
+use crate::api::c_text::c_text;
+use crate::api::catch::{bytes, duration, give, guarded, object, place, take, text, value, variable};
+use crate::api::config::{self, Options, configuration};
 use crate::api::last_error::Failure;
 use crate::api::library::farjump_library_t;
-use crate::api::objects::calls::deliver;
 use crate::api::objects::handle::farjump_handle_t;
 use crate::api::objects::store::{type_name, write_bool};
 use crate::api::objects::view::farjump_view_t;
-use crate::api::shared_options::{change, key_in, set};
 use crate::api::status::farjump_status_t::{self, *};
 
-/// Choices for clients, each of which has a usable default. One thread changes them at a time. They are
-/// copied when a client connects.
+/// Options for clients. One thread changes it at a time. It is copied when a client connects.
 #[derive(Debug, Default)]
-pub struct farjump_client_options_t {
-    connect_timeout: Option<u64>,
-    timeout: Option<u64>,
-    transport: Option<String>,
-    key: Option<Key>,
-    mapped: Option<bool>,
+pub struct farjump_client_config_t {
+    pub(crate) options: Options<ClientConfig>,
 }
 
-impl farjump_client_options_t {
-    fn apply(&self, builder: ClientBuilder) -> ClientBuilder {
-        let builder = set(builder, self.connect_timeout.map(duration), ClientBuilder::connect_timeout);
-        let builder = set(builder, self.timeout.map(duration), ClientBuilder::timeout);
-        let builder = set(builder, self.transport.as_deref(), ClientBuilder::transport);
-        let builder = set(builder, self.key.clone(), ClientBuilder::key);
-        set(builder, self.mapped, ClientBuilder::mapped)
-    }
-}
+configuration!(farjump_client_config_t of ClientConfig);
 
 /// A connection to the owner of objects: a target that has a store. Any number of threads may use it at once.
 /// A forked child cannot use it: the child makes a connection of its own.
@@ -50,10 +36,8 @@ pub struct farjump_client_t {
 }
 
 impl farjump_client_t {
-    fn connect(address: &str, options: Option<&farjump_client_options_t>) -> Result<Self, Failure> {
-        let builder = Client::builder(address);
-        let builder = options.into_iter().fold(builder, |builder, options| options.apply(builder));
-        Ok(farjump_client_t::of(builder.connect()?))
+    fn connect(address: &str, config: ClientConfig) -> Result<Self, Failure> {
+        Ok(farjump_client_t::of(Client::builder(address).config(config).connect()?))
     }
 
     /// Wraps a connected client for C.
@@ -67,98 +51,68 @@ impl farjump_client_t {
     }
 }
 
-/// Makes choices, all of them the defaults. farjump_client_options_free() ends them.
+/// Makes a configuration, all of its options the defaults. farjump_client_config_free() ends it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_client_options_new(
-    options: *mut *mut farjump_client_options_t,
+pub unsafe extern "C" fn farjump_client_config_new(
+    config: *mut *mut farjump_client_config_t,
 ) -> farjump_status_t {
-    guarded(|| {
-        // SAFETY: the header requires a variable for a pointer.
-        let made = unsafe { variable(options, "options")? };
-        *made = give(farjump_client_options_t::default());
-        Ok(FARJUMP_OK)
-    })
+    // SAFETY: the header requires a variable for a pointer.
+    unsafe { config::new(config) }
 }
 
-/// Frees them, and sets the variable to NULL. Does nothing if it is NULL already.
+/// Frees it, and sets the variable to NULL. Does nothing if it is NULL already.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_client_options_free(
-    options: *mut *mut farjump_client_options_t,
+pub unsafe extern "C" fn farjump_client_config_free(
+    config: *mut *mut farjump_client_config_t,
 ) -> farjump_status_t {
-    guarded(|| {
-        // SAFETY: the header requires a variable with one of `farjump_client_options_new`, which nothing else
-        // uses.
-        drop(unsafe { take(options, "options", |_| Ok(()))? });
-        Ok(FARJUMP_OK)
-    })
+    // SAFETY: the header requires a variable with one of `farjump_client_config_new`, which nothing else uses.
+    unsafe { config::free(config) }
 }
 
-/// Sets the limit for connecting, in nanoseconds. Default: 5 seconds.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_client_options_set_connect_timeout(
-    options: *mut farjump_client_options_t,
-    nanoseconds: u64,
-) -> farjump_status_t {
-    change!(options, options.connect_timeout = Some(nanoseconds))
-}
-
-/// Sets the limit for each request, in nanoseconds. Default: 30 seconds.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_client_options_set_timeout(
-    options: *mut farjump_client_options_t,
-    nanoseconds: u64,
-) -> farjump_status_t {
-    change!(options, options.timeout = Some(nanoseconds))
-}
-
-/// Sets the transport, by its name (farjump_transports()). Default: the best that both have.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_client_options_set_transport(
-    options: *mut farjump_client_options_t,
-    name: *const c_char,
-) -> farjump_status_t {
-    change!(options, options.transport = Some(text(name, "name")?.to_owned()))
-}
-
-/// Sets the key that the owner has too, for an owner at `tcp:HOST:PORT`, from a file as `farjump key` makes
-/// it. The file is read now.
+/// Sets the option `name` to `value`. docs/reference/options.md lists the options of clients. The top of
+/// this header says how values are written.
 ///
-/// FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
+/// FARJUMP_ERROR_ARGUMENT if no option has the name, or it cannot have the value. Nothing has changed then.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_client_options_set_key_file(
-    options: *mut farjump_client_options_t,
-    path: *const c_char,
+pub unsafe extern "C" fn farjump_client_config_set(
+    config: *mut farjump_client_config_t,
+    name: *const c_char,
+    value: *const c_char,
 ) -> farjump_status_t {
-    change!(options, options.key = Some(key_in(path)?))
+    // SAFETY: the header requires one of `farjump_client_config_new` that nothing else uses, and texts.
+    unsafe { config::set(config, name, value) }
 }
 
-/// Sets whether to map the owner's memory where that is possible: on the same machine, at a `unix:` address.
-/// Otherwise all bytes travel in frames. Default: yes.
+/// Gives the value of the option `name`, as farjump_client_config_set() takes it; otherwise it does the
+/// same as farjump_link_config_get().
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_client_options_set_mapped(
-    options: *mut farjump_client_options_t,
-    mapped: bool,
+pub unsafe extern "C" fn farjump_client_config_get(
+    config: *mut farjump_client_config_t,
+    name: *const c_char,
+    value: *mut *const c_char,
 ) -> farjump_status_t {
-    change!(options, options.mapped = Some(mapped))
+    // SAFETY: the header requires one of `farjump_client_config_new` that nothing else uses, a text, and a
+    // variable for a pointer.
+    unsafe { config::get(config, name, value) }
 }
 
-/// Connects to the owner at `address` (`unix:PATH`, `unix:@NAME`, `tcp:HOST:PORT`). `options` may be NULL for
+/// Connects to the owner at `address` (`unix:PATH`, `unix:@NAME`, `tcp:HOST:PORT`). `config` may be NULL for
 /// the defaults. farjump_client_close() ends it.
 ///
-/// FARJUMP_ERROR_CONNECT as farjump_link_connect(); FARJUMP_ERROR_REFUSED when the target there has no store,
-/// or this process does not have the right to call.
+/// FARJUMP_ERROR_CONNECT and FARJUMP_ERROR_ARGUMENT as farjump_link_connect(); FARJUMP_ERROR_REFUSED when the
+/// target there has no store, or this process does not have the right to call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_client_connect(
     address: *const c_char,
-    options: *const farjump_client_options_t,
+    config: *const farjump_client_config_t,
     client: *mut *mut farjump_client_t,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header requires a variable for a pointer, a text, and NULL or options that nothing
+        // SAFETY: the header requires a variable for a pointer, a text, and NULL or a configuration that nothing
         // changes.
-        let (made, address, options) =
-            unsafe { (variable(client, "client")?, text(address, "address")?, options.as_ref()) };
-        *made = give(farjump_client_t::connect(address, options)?);
+        let (made, address, config) =
+            unsafe { (variable(client, "client")?, text(address, "address")?, config::chosen(config)) };
+        *made = give(farjump_client_t::connect(address, config)?);
         Ok(FARJUMP_OK)
     })
 }
@@ -170,17 +124,18 @@ pub unsafe extern "C" fn farjump_client_connect(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_client_connect_to_owner(
     handle: *const farjump_handle_t,
-    options: *const farjump_client_options_t,
+    config: *const farjump_client_config_t,
     client: *mut *mut farjump_client_t,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header requires a variable for a pointer, a handle, and NULL or options that nothing
+        // SAFETY: the header requires a variable for a pointer, a handle, and NULL or a configuration that nothing
         // changes.
-        let (made, handle, options) =
-            unsafe { (variable(client, "client")?, object(handle, "handle")?.rust(), options.as_ref()) };
+        let (made, handle, config) = unsafe {
+            (variable(client, "client")?, object(handle, "handle")?.rust(), config::chosen(config))
+        };
         let mut first = None;
         for address in handle.addresses() {
-            match farjump_client_t::connect(address, options) {
+            match farjump_client_t::connect(address, config.clone()) {
                 Ok(client) => {
                     *made = give(client);
                     return Ok(FARJUMP_OK);
@@ -434,7 +389,7 @@ pub unsafe extern "C" fn farjump_client_call(
 
 /// Makes an object of another one at its owner: runs the function of `library` on it, which makes the new one
 /// by farjump_new_object() of farjump_ifunc.h, and replies nothing itself. No bytes of either object travel.
-/// The call takes as long as a request may (farjump_client_options_set_timeout()). farjump_handle_free() ends
+/// The call takes as long as a request may (the option `timeout` of clients). farjump_handle_free() ends
 /// the handle, and not the object.
 ///
 /// Fails as farjump_client_call(); FARJUMP_ERROR_TRANSPORT when the function has not made one object.
@@ -458,10 +413,29 @@ pub unsafe extern "C" fn farjump_client_derive(
     })
 }
 
+/// Writes the reply of a call at an object to C's bytes, unless `reply` is NULL.
+///
+/// # Safety
+/// Unless it is NULL, `reply` must come from `farjump_bytes_new`, and nothing else may use it.
+pub(crate) unsafe fn deliver(
+    outcome: Result<Vec<u8>, Error>,
+    reply: *mut farjump_bytes_t,
+) -> Result<(), Failure> {
+    // SAFETY: this function's caller guarantees it.
+    let Some(reply) = (unsafe { reply.as_mut() }) else { return Ok(outcome.map(drop)?) };
+    reply.fill(|content| match outcome {
+        Ok(mut came) => {
+            content.append(&mut came);
+            Ok(())
+        }
+        Err(error) => Err(Failure::of_object_call(error, content)),
+    })
+}
+
 /// Returns the client and the handle of a request.
 ///
-/// # Safety Unless they are NULL, `client` must come from `farjump_client_connect` and `handle` must be a
-/// handle, for `'a`.
+/// # Safety
+/// Unless they are NULL, `client` must come from `farjump_client_connect` and `handle` must be a handle, for `'a`.
 pub(crate) unsafe fn both<'a>(
     client: *const farjump_client_t,
     handle: *const farjump_handle_t,

@@ -5,7 +5,8 @@ use std::ffi::{CString, c_char, c_void};
 use farjump_handles::Handle;
 
 use crate::api::bytes::farjump_bytes_t;
-use crate::api::catch::{bytes, c_text, give, guarded, object, object_mut, take, value, variable};
+use crate::api::c_text::c_text;
+use crate::api::catch::{bytes, give, guarded, object, object_mut, take, value, variable};
 use crate::api::last_error::Failure;
 use crate::api::status::farjump_status_t::{self, *};
 

@@ -9,8 +9,7 @@ use crate::api::bytes::farjump_bytes_t;
 use crate::api::catch::{bytes, fill, give, guarded, object, object_mut, take, text, variable};
 use crate::api::last_error::Failure;
 use crate::api::library::farjump_library_t;
-use crate::api::objects::calls::deliver;
-use crate::api::objects::client::{both, farjump_client_t};
+use crate::api::objects::client::{both, deliver, farjump_client_t};
 use crate::api::objects::handle::farjump_handle_t;
 use crate::api::status::farjump_status_t::{self, *};
 
@@ -120,7 +119,7 @@ pub unsafe extern "C" fn farjump_placement_set_wire(
 /// at the owner, as farjump_client_call() does, or in this process, on the object's bytes. `placement`
 /// decides by the lengths of the object and the arguments, the way to the owner, and the times of earlier
 /// calls at either place. These rise with the load there. Now and then it tries a place of which little is
-/// known. The call takes as long as requests may (farjump_client_options_set_timeout()).
+/// known. The call takes as long as requests may (the option `timeout` of clients).
 ///
 /// The function may run in this process: call only functions that you trust with it. `reply` receives the
 /// reply. `choice` becomes the choice, and `choice_size` is `sizeof *choice`: fields beyond it are not

@@ -10,7 +10,7 @@ use crate::api::objects::calls::{farjump_outcomes_t, handles_in};
 use crate::api::objects::client::farjump_client_t;
 use crate::api::objects::handle::farjump_handle_t;
 use crate::api::objects::view::farjump_view_t;
-use crate::api::shared_options::key_in;
+use crate::api::shared::key_in;
 use crate::api::status::farjump_status_t::{self, *};
 
 /// Clients for the owners of handles: one for each owner, made when the first handle of it is used. A client

@@ -1,42 +1,29 @@
 //! Stores: objects that this process owns, for itself and other processes.
 
 use std::ffi::{CString, c_char, c_int, c_void};
-use std::path::PathBuf;
 
 use farjump::objects::{ObjectListing, ObjectState, StoredObject};
-use farjump_handles::{Handle, Store, StoreOptions};
+use farjump_handles::{Handle, Store, StoreConfig};
 
-use crate::api::catch::{
-    bytes, c_text, duration, fill, give, guarded, object, path, place, take, text, variable,
-};
+use crate::api::c_text::c_text;
+use crate::api::catch::{bytes, duration, fill, give, guarded, object, path, place, take, text, variable};
+use crate::api::config::{self, Options, change, configuration};
 use crate::api::last_error::Failure;
 use crate::api::objects::handle::farjump_handle_t;
 use crate::api::objects::view::farjump_view_t;
-use crate::api::shared_options::change;
 use crate::api::status::farjump_status_t::{self, *};
-use crate::api::target::options::farjump_target_options_t;
+use crate::api::target::config::farjump_target_config_t;
 
-/// Choices for stores, each of which has a usable default. One thread changes them at a time. They are copied
-/// when a store is opened.
+/// Options for stores. One thread changes it at a time. It is copied when a store is opened.
 #[derive(Debug, Default)]
-pub struct farjump_store_options_t {
-    capacity: Option<u64>,
-    spill: Option<(PathBuf, u64)>,
-    addresses: Vec<String>,
+pub struct farjump_store_config_t {
+    pub(crate) options: Options<StoreConfig>,
 }
 
-impl farjump_store_options_t {
-    fn rust(&self) -> StoreOptions {
-        let options = Store::options();
-        let options = self.capacity.into_iter().fold(options, StoreOptions::capacity);
-        let spill = |options: StoreOptions, (folder, bytes): &(PathBuf, u64)| options.spill(folder, *bytes);
-        let options = self.spill.iter().fold(options, spill);
-        self.addresses.iter().fold(options, StoreOptions::address)
-    }
-}
+configuration!(farjump_store_config_t of StoreConfig);
 
 /// Objects that this process owns: bytes that it keeps for other processes, which read them where they lie. A
-/// target that is made with it (farjump_target_options_set_objects()) lets other processes reach it. Any
+/// target that is made with it (farjump_target_config_set_objects()) lets other processes reach it. Any
 /// number of threads may use it at once.
 #[derive(Debug)]
 pub struct farjump_store_t {
@@ -156,78 +143,64 @@ pub(crate) unsafe fn write_bool(answer: *mut bool, is_so: bool) {
     }
 }
 
-/// Makes choices, all of them the defaults. farjump_store_options_free() ends them.
+/// Makes a configuration, all of its options the defaults. farjump_store_config_free() ends it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_store_options_new(
-    options: *mut *mut farjump_store_options_t,
+pub unsafe extern "C" fn farjump_store_config_new(
+    config: *mut *mut farjump_store_config_t,
 ) -> farjump_status_t {
-    guarded(|| {
-        // SAFETY: the header requires a variable for a pointer.
-        let made = unsafe { variable(options, "options")? };
-        *made = give(farjump_store_options_t::default());
-        Ok(FARJUMP_OK)
-    })
+    // SAFETY: the header requires a variable for a pointer.
+    unsafe { config::new(config) }
 }
 
-/// Frees them, and sets the variable to NULL. Does nothing if it is NULL already.
+/// Frees it, and sets the variable to NULL. Does nothing if it is NULL already.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_store_options_free(
-    options: *mut *mut farjump_store_options_t,
+pub unsafe extern "C" fn farjump_store_config_free(
+    config: *mut *mut farjump_store_config_t,
 ) -> farjump_status_t {
-    guarded(|| {
-        // SAFETY: the header requires a variable with one of `farjump_store_options_new`, which nothing else
-        // uses.
-        drop(unsafe { take(options, "options", |_| Ok(()))? });
-        Ok(FARJUMP_OK)
-    })
+    // SAFETY: the header requires a variable with one of `farjump_store_config_new`, which nothing else uses.
+    unsafe { config::free(config) }
 }
 
-/// Sets the capacity for objects, in bytes. Only the used part takes memory. Default: 1 GiB, or half of the
-/// memory that the control group and the limits of the process grant.
+/// Sets the option `name` to `value`. docs/reference/options.md lists the options of stores. The top of
+/// this header says how values are written.
+///
+/// FARJUMP_ERROR_ARGUMENT if no option has the name, or it cannot have the value. Nothing has changed then.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_store_options_set_capacity(
-    options: *mut farjump_store_options_t,
-    bytes: u64,
+pub unsafe extern "C" fn farjump_store_config_set(
+    config: *mut farjump_store_config_t,
+    name: *const c_char,
+    value: *const c_char,
 ) -> farjump_status_t {
-    change!(options, options.capacity = Some(bytes))
+    // SAFETY: the header requires one of `farjump_store_config_new` that nothing else uses, and texts.
+    unsafe { config::set(config, name, value) }
 }
 
-/// Has the store write the least recently used objects to a file in `folder`, of at most `bytes`, when its
-/// memory is full. The store reads them back when they are used. The file has no name, and goes with the
-/// store. A thread of the store's own reads and writes it. Default: a full store refuses further objects.
+/// Gives the value of the option `name`, as farjump_store_config_set() takes it; otherwise it does the
+/// same as farjump_link_config_get().
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_store_options_set_spill(
-    options: *mut farjump_store_options_t,
-    folder: *const c_char,
-    bytes: u64,
+pub unsafe extern "C" fn farjump_store_config_get(
+    config: *mut farjump_store_config_t,
+    name: *const c_char,
+    value: *mut *const c_char,
 ) -> farjump_status_t {
-    change!(options, options.spill = Some((path(folder, "folder")?.to_owned(), bytes)))
+    // SAFETY: the header requires one of `farjump_store_config_new` that nothing else uses, a text, and a
+    // variable for a pointer.
+    unsafe { config::get(config, name, value) }
 }
 
-/// Adds an address to the handles, by which other processes reach a target of the store: that of a proxy, or
-/// a name of the machine. The addresses of the store's targets are in all handles.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_store_options_add_address(
-    options: *mut farjump_store_options_t,
-    address: *const c_char,
-) -> farjump_status_t {
-    change!(options, options.addresses.push(text(address, "address")?.to_owned()))
-}
-
-/// Opens a store. `options` may be NULL for the defaults. farjump_store_close() ends it.
+/// Opens a store. `config` may be NULL for the defaults. farjump_store_close() ends it.
 ///
 /// FARJUMP_ERROR_SYSTEM when there is no memory for it, or no file can be made in the folder for spilled
-/// objects.
+/// objects. FARJUMP_ERROR_ARGUMENT for options that lack each other.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_store_open(
-    options: *const farjump_store_options_t,
+    config: *const farjump_store_config_t,
     store: *mut *mut farjump_store_t,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header requires a variable for a pointer, and NULL or options that nothing changes.
-        let (made, options) = unsafe { (variable(store, "store")?, options.as_ref()) };
-        let options = options.map_or_else(Store::options, farjump_store_options_t::rust);
-        *made = give(farjump_store_t { store: options.build()? });
+        // SAFETY: the header requires a variable for a pointer, and NULL or a configuration that nothing changes.
+        let (made, config) = unsafe { (variable(store, "store")?, config::chosen(config)) };
+        *made = give(farjump_store_t { store: Store::options().config(config).build()? });
         Ok(FARJUMP_OK)
     })
 }
@@ -246,11 +219,11 @@ pub unsafe extern "C" fn farjump_store_close(store: *mut *mut farjump_store_t) -
 /// Gives targets the store: other processes reach its objects there (farjump_client_connect()), and injected
 /// functions too. Several targets may have the same store. Default: no store.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_target_options_set_objects(
-    options: *mut farjump_target_options_t,
+pub unsafe extern "C" fn farjump_target_config_set_objects(
+    config: *mut farjump_target_config_t,
     store: *const farjump_store_t,
 ) -> farjump_status_t {
-    change!(options, options.objects = Some(object(store, "store")?.store.clone()))
+    change!(config, config.objects = Some(object(store, "store")?.store.clone()))
 }
 
 /// Makes an object of a copy of `size` bytes. `type_name` is a name for its type, of at most 255 bytes; NULL

@@ -1,50 +1,25 @@
 //! Publishers: the writing endpoints of streams of handles.
 
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{CString, c_char, c_void};
 
-use farjump_handles::{Error, Overflow, Patience, Publisher, PublisherOptions};
+use farjump_handles::{Error, Patience, Publisher, PublisherConfig};
 
-use crate::api::catch::{
-    bytes, c_text, duration, give, guarded, object, object_mut, take, text, value, variable,
-};
+use crate::api::c_text::c_text;
+use crate::api::catch::{bytes, duration, give, guarded, object, object_mut, take, text, value, variable};
+use crate::api::config::{self, Options, configuration};
 use crate::api::last_error::Failure;
 use crate::api::objects::client::farjump_client_t;
 use crate::api::objects::handle::farjump_handle_t;
 use crate::api::objects::store::{farjump_store_t, type_name, write_bool};
-use crate::api::shared_options::{change, set};
 use crate::api::status::farjump_status_t::{self, *};
 
-/// The action of a publisher when its topic is full.
-#[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum farjump_overflow_t {
-    /// It waits until the slowest subscriber has advanced. The default.
-    FARJUMP_OVERFLOW_WAIT = 0,
-    /// It fails at once with FARJUMP_ERROR_TOPIC_FULL.
-    FARJUMP_OVERFLOW_REFUSE = 1,
-    /// It drops the oldest entry. Subscribers that have not received the entry learn how many they lost
-    /// (farjump_item_lost()).
-    FARJUMP_OVERFLOW_DROP_OLDEST = 2,
-}
-
-/// Choices for publishers, each of which has a usable default. One thread changes them at a time. They are
-/// copied when a publisher is made.
+/// Options for publishers. One thread changes it at a time. It is copied when a publisher is made.
 #[derive(Debug, Default)]
-pub struct farjump_publisher_options_t {
-    capacity: Option<u32>,
-    keep: Option<u32>,
-    awaited: Option<u32>,
-    overflow: Option<Overflow>,
+pub struct farjump_publisher_config_t {
+    pub(crate) options: Options<PublisherConfig>,
 }
 
-impl farjump_publisher_options_t {
-    fn rust(&self) -> PublisherOptions {
-        let options = set(PublisherOptions::default(), self.capacity, PublisherOptions::capacity);
-        let options = set(options, self.keep, PublisherOptions::keep);
-        let options = set(options, self.awaited, PublisherOptions::await_subscribers);
-        set(options, self.overflow, PublisherOptions::overflow)
-    }
-}
+configuration!(farjump_publisher_config_t of PublisherConfig);
 
 /// A publisher of handles in a topic, a queue at a store. Subscribers get the handles in the order in which
 /// they were published. It keeps the store or client that it came by. One thread uses it at a time.
@@ -61,86 +36,53 @@ impl farjump_publisher_t {
     }
 }
 
-/// Makes choices, all of them the defaults. farjump_publisher_options_free() ends them.
+/// Makes a configuration, all of its options the defaults. farjump_publisher_config_free() ends it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_publisher_options_new(
-    options: *mut *mut farjump_publisher_options_t,
+pub unsafe extern "C" fn farjump_publisher_config_new(
+    config: *mut *mut farjump_publisher_config_t,
 ) -> farjump_status_t {
-    guarded(|| {
-        // SAFETY: the header requires a variable for a pointer.
-        let made = unsafe { variable(options, "options")? };
-        *made = give(farjump_publisher_options_t::default());
-        Ok(FARJUMP_OK)
-    })
+    // SAFETY: the header requires a variable for a pointer.
+    unsafe { config::new(config) }
 }
 
-/// Frees them, and sets the variable to NULL. Does nothing if it is NULL already.
+/// Frees it, and sets the variable to NULL. Does nothing if it is NULL already.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_publisher_options_free(
-    options: *mut *mut farjump_publisher_options_t,
+pub unsafe extern "C" fn farjump_publisher_config_free(
+    config: *mut *mut farjump_publisher_config_t,
 ) -> farjump_status_t {
-    guarded(|| {
-        // SAFETY: the header requires a variable with one of `farjump_publisher_options_new`, which nothing
-        // else uses.
-        drop(unsafe { take(options, "options", |_| Ok(()))? });
-        Ok(FARJUMP_OK)
-    })
+    // SAFETY: the header requires a variable with one of `farjump_publisher_config_new`, which nothing else uses.
+    unsafe { config::free(config) }
 }
 
-/// Sets the maximum of entries of the topic that some subscriber has not passed yet: 1 to 65,536. The first
-/// publisher of a topic decides: the owner refuses a later one that requests another capacity. Default: 64.
+/// Sets the option `name` to `value`. docs/reference/options.md lists the options of publishers. The top of
+/// this header says how values are written.
+///
+/// FARJUMP_ERROR_ARGUMENT if no option has the name, or it cannot have the value. Nothing has changed then.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_publisher_options_set_capacity(
-    options: *mut farjump_publisher_options_t,
-    entries: u32,
+pub unsafe extern "C" fn farjump_publisher_config_set(
+    config: *mut farjump_publisher_config_t,
+    name: *const c_char,
+    value: *const c_char,
 ) -> farjump_status_t {
-    change!(options, options.capacity = Some(entries))
+    // SAFETY: the header requires one of `farjump_publisher_config_new` that nothing else uses, and texts.
+    unsafe { config::set(config, name, value) }
 }
 
-/// Sets the number of latest entries that stay for late subscribers, though all others have passed them. The
-/// first publisher of a topic decides. Default: none.
+/// Gives the value of the option `name`, as farjump_publisher_config_set() takes it; otherwise it does the
+/// same as farjump_link_config_get().
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_publisher_options_set_keep(
-    options: *mut farjump_publisher_options_t,
-    entries: u32,
+pub unsafe extern "C" fn farjump_publisher_config_get(
+    config: *mut farjump_publisher_config_t,
+    name: *const c_char,
+    value: *mut *const c_char,
 ) -> farjump_status_t {
-    change!(options, options.keep = Some(entries))
-}
-
-/// Sets the number of subscribers for which the topic waits. Until that many have come, entries leave the
-/// topic only by FARJUMP_OVERFLOW_DROP_OLDEST. The first publisher of a topic decides. Default: 1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_publisher_options_set_await_subscribers(
-    options: *mut farjump_publisher_options_t,
-    count: u32,
-) -> farjump_status_t {
-    change!(options, options.awaited = Some(count))
-}
-
-/// Sets the action of this publisher when the topic is full: one of FARJUMP_OVERFLOW_WAIT and its kin.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_publisher_options_set_overflow(
-    options: *mut farjump_publisher_options_t,
-    overflow: c_int,
-) -> farjump_status_t {
-    change!(options, options.overflow = Some(overflow_of(overflow)?))
-}
-
-fn overflow_of(number: c_int) -> Result<Overflow, Failure> {
-    use farjump_overflow_t::*;
-    let all = [
-        (FARJUMP_OVERFLOW_WAIT, Overflow::Wait),
-        (FARJUMP_OVERFLOW_REFUSE, Overflow::Refuse),
-        (FARJUMP_OVERFLOW_DROP_OLDEST, Overflow::DropOldest),
-    ];
-    let known = all.into_iter().find(|(own, _)| *own as c_int == number);
-    known.map(|(_, overflow)| overflow).ok_or_else(|| {
-        Failure::argument(format!("{number} is no overflow: give one of FARJUMP_OVERFLOW_WAIT and its kin"))
-    })
+    // SAFETY: the header requires one of `farjump_publisher_config_new` that nothing else uses, a text, and a
+    // variable for a pointer.
+    unsafe { config::get(config, name, value) }
 }
 
 /// Opens a topic of this store to publish in it. The topic is made if it is not there. Its name has 1 to 255
-/// bytes. `options` may be NULL for the defaults. farjump_publisher_close() ends it.
+/// bytes. `config` may be NULL for the defaults. farjump_publisher_close() ends it.
 ///
 /// FARJUMP_ERROR_ARGUMENT for an impossible name or capacity, or a capacity that is not the first
 /// publisher's; FARJUMP_ERROR_TOO_MANY when the store has 1,024 topics, or the topic 1,024 publishers;
@@ -149,16 +91,15 @@ fn overflow_of(number: c_int) -> Result<Overflow, Failure> {
 pub unsafe extern "C" fn farjump_store_publisher(
     store: *const farjump_store_t,
     topic: *const c_char,
-    options: *const farjump_publisher_options_t,
+    config: *const farjump_publisher_config_t,
     publisher: *mut *mut farjump_publisher_t,
 ) -> farjump_status_t {
-    // SAFETY: the header requires a store, a text, NULL or options that nothing changes, and a variable for a
+    // SAFETY: the header requires a store, a text, NULL or a configuration that nothing changes, and a variable for a
     // pointer.
     guarded(|| unsafe {
         let made = variable(publisher, "publisher")?;
         let (store, topic) = (object(store, "store")?, text(topic, "topic")?);
-        let options = options.as_ref().map_or_else(PublisherOptions::default, |options| options.rust());
-        *made = farjump_publisher_t::give(store.rust().publisher(topic, options)?);
+        *made = farjump_publisher_t::give(store.rust().publisher(topic, config::chosen(config))?);
         Ok(FARJUMP_OK)
     })
 }
@@ -168,16 +109,15 @@ pub unsafe extern "C" fn farjump_store_publisher(
 pub unsafe extern "C" fn farjump_client_publisher(
     client: *const farjump_client_t,
     topic: *const c_char,
-    options: *const farjump_publisher_options_t,
+    config: *const farjump_publisher_config_t,
     publisher: *mut *mut farjump_publisher_t,
 ) -> farjump_status_t {
-    // SAFETY: the header requires a client, a text, NULL or options that nothing changes, and a variable for a
+    // SAFETY: the header requires a client, a text, NULL or a configuration that nothing changes, and a variable for a
     // pointer.
     guarded(|| unsafe {
         let made = variable(publisher, "publisher")?;
         let (client, topic) = (object(client, "client")?, text(topic, "topic")?);
-        let options = options.as_ref().map_or_else(PublisherOptions::default, |options| options.rust());
-        *made = farjump_publisher_t::give(client.rust().publisher(topic, options)?);
+        *made = farjump_publisher_t::give(client.rust().publisher(topic, config::chosen(config))?);
         Ok(FARJUMP_OK)
     })
 }
@@ -231,7 +171,7 @@ unsafe fn published(
 }
 
 /// Publishes a handle, of an object of any store. The object stays as it is: its maker evicts it. At a full
-/// topic it acts as farjump_publisher_options_set_overflow() chose, and waits `timeout_ns` nanoseconds at
+/// topic it acts as the option `overflow` says, and waits `timeout_ns` nanoseconds at
 /// most. `number`, unless it is NULL, becomes the entry's number in the topic. The handle is copied.
 ///
 /// FARJUMP_ERROR_TOPIC_FULL when the topic stays full; nothing is published then. FARJUMP_ERROR_GONE,

@@ -2,30 +2,23 @@
 
 use std::ffi::{CString, c_char};
 
-use farjump_handles::{Error, Item, Patience, StreamFault, Subscriber, SubscriberOptions};
+use farjump_handles::{Error, Item, Patience, StreamFault, Subscriber, SubscriberConfig};
 
-use crate::api::catch::{c_text, duration, give, guarded, object, object_mut, take, text, value, variable};
+use crate::api::c_text::c_text;
+use crate::api::catch::{duration, give, guarded, object, object_mut, take, text, value, variable};
+use crate::api::config::{self, Options, configuration};
 use crate::api::objects::client::farjump_client_t;
 use crate::api::objects::handle::farjump_handle_t;
 use crate::api::objects::store::farjump_store_t;
-use crate::api::shared_options::{change, set};
 use crate::api::status::farjump_status_t::{self, *};
 
-/// Choices for subscribers, each of which has a usable default. One thread changes them at a time. They are
-/// copied when a subscriber is made.
+/// Options for subscribers. One thread changes it at a time. It is copied when a subscriber is made.
 #[derive(Debug, Default)]
-pub struct farjump_subscriber_options_t {
-    from_now: bool,
-    publishers: Option<u32>,
+pub struct farjump_subscriber_config_t {
+    pub(crate) options: Options<SubscriberConfig>,
 }
 
-impl farjump_subscriber_options_t {
-    fn rust(&self) -> SubscriberOptions {
-        let options = SubscriberOptions::default();
-        let options = if self.from_now { options.from_now() } else { options };
-        set(options, self.publishers, SubscriberOptions::publishers)
-    }
-}
+configuration!(farjump_subscriber_config_t of SubscriberConfig);
 
 /// A subscriber to a topic, which gets the handles published there, in order. It keeps the store or client
 /// that it came by. One thread uses it at a time.
@@ -53,54 +46,53 @@ pub struct farjump_item_t {
     handle: farjump_handle_t,
 }
 
-/// Makes choices, all of them the defaults. farjump_subscriber_options_free() ends them.
+/// Makes a configuration, all of its options the defaults. farjump_subscriber_config_free() ends it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_subscriber_options_new(
-    options: *mut *mut farjump_subscriber_options_t,
+pub unsafe extern "C" fn farjump_subscriber_config_new(
+    config: *mut *mut farjump_subscriber_config_t,
 ) -> farjump_status_t {
-    guarded(|| {
-        // SAFETY: the header requires a variable for a pointer.
-        let made = unsafe { variable(options, "options")? };
-        *made = give(farjump_subscriber_options_t::default());
-        Ok(FARJUMP_OK)
-    })
+    // SAFETY: the header requires a variable for a pointer.
+    unsafe { config::new(config) }
 }
 
-/// Frees them, and sets the variable to NULL. Does nothing if it is NULL already.
+/// Frees it, and sets the variable to NULL. Does nothing if it is NULL already.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_subscriber_options_free(
-    options: *mut *mut farjump_subscriber_options_t,
+pub unsafe extern "C" fn farjump_subscriber_config_free(
+    config: *mut *mut farjump_subscriber_config_t,
 ) -> farjump_status_t {
-    guarded(|| {
-        // SAFETY: the header requires a variable with one of `farjump_subscriber_options_new`, which nothing
-        // else uses.
-        drop(unsafe { take(options, "options", |_| Ok(()))? });
-        Ok(FARJUMP_OK)
-    })
+    // SAFETY: the header requires a variable with one of `farjump_subscriber_config_new`, which nothing else uses.
+    unsafe { config::free(config) }
 }
 
-/// Sets whether the subscriber begins with the next entry that is published. Default: no, it begins with the
-/// oldest in the topic.
+/// Sets the option `name` to `value`. docs/reference/options.md lists the options of subscribers. The top of
+/// this header says how values are written.
+///
+/// FARJUMP_ERROR_ARGUMENT if no option has the name, or it cannot have the value. Nothing has changed then.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_subscriber_options_set_from_now(
-    options: *mut farjump_subscriber_options_t,
-    from_now: bool,
+pub unsafe extern "C" fn farjump_subscriber_config_set(
+    config: *mut farjump_subscriber_config_t,
+    name: *const c_char,
+    value: *const c_char,
 ) -> farjump_status_t {
-    change!(options, options.from_now = from_now)
+    // SAFETY: the header requires one of `farjump_subscriber_config_new` that nothing else uses, and texts.
+    unsafe { config::set(config, name, value) }
 }
 
-/// Sets the number of publishers that must have opened the topic before the stream can end. With 0, the
-/// stream ends whenever no publisher is open and the subscriber has received all entries. Default: 1.
+/// Gives the value of the option `name`, as farjump_subscriber_config_set() takes it; otherwise it does the
+/// same as farjump_link_config_get().
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_subscriber_options_set_publishers(
-    options: *mut farjump_subscriber_options_t,
-    count: u32,
+pub unsafe extern "C" fn farjump_subscriber_config_get(
+    config: *mut farjump_subscriber_config_t,
+    name: *const c_char,
+    value: *mut *const c_char,
 ) -> farjump_status_t {
-    change!(options, options.publishers = Some(count))
+    // SAFETY: the header requires one of `farjump_subscriber_config_new` that nothing else uses, a text, and a
+    // variable for a pointer.
+    unsafe { config::get(config, name, value) }
 }
 
 /// Subscribes to a topic of this store. The topic is made if it is not there, and need not have publishers
-/// yet. `options` may be NULL for the defaults. farjump_subscriber_close() ends it.
+/// yet. `config` may be NULL for the defaults. farjump_subscriber_close() ends it.
 ///
 /// FARJUMP_ERROR_ARGUMENT for an impossible name; FARJUMP_ERROR_TOO_MANY when the store has 1,024 topics, or
 /// the topic 1,024 subscribers; FARJUMP_ERROR_STORE_FULL.
@@ -108,16 +100,15 @@ pub unsafe extern "C" fn farjump_subscriber_options_set_publishers(
 pub unsafe extern "C" fn farjump_store_subscribe(
     store: *const farjump_store_t,
     topic: *const c_char,
-    options: *const farjump_subscriber_options_t,
+    config: *const farjump_subscriber_config_t,
     subscriber: *mut *mut farjump_subscriber_t,
 ) -> farjump_status_t {
-    // SAFETY: the header requires a store, a text, NULL or options that nothing changes, and a variable for a
+    // SAFETY: the header requires a store, a text, NULL or a configuration that nothing changes, and a variable for a
     // pointer.
     guarded(|| unsafe {
         let made = variable(subscriber, "subscriber")?;
         let (store, topic) = (object(store, "store")?, text(topic, "topic")?);
-        let options = options.as_ref().map_or_else(SubscriberOptions::default, |options| options.rust());
-        *made = farjump_subscriber_t::give(store.rust().subscribe(topic, options)?);
+        *made = farjump_subscriber_t::give(store.rust().subscribe(topic, config::chosen(config))?);
         Ok(FARJUMP_OK)
     })
 }
@@ -127,16 +118,15 @@ pub unsafe extern "C" fn farjump_store_subscribe(
 pub unsafe extern "C" fn farjump_client_subscribe(
     client: *const farjump_client_t,
     topic: *const c_char,
-    options: *const farjump_subscriber_options_t,
+    config: *const farjump_subscriber_config_t,
     subscriber: *mut *mut farjump_subscriber_t,
 ) -> farjump_status_t {
-    // SAFETY: the header requires a client, a text, NULL or options that nothing changes, and a variable for a
+    // SAFETY: the header requires a client, a text, NULL or a configuration that nothing changes, and a variable for a
     // pointer.
     guarded(|| unsafe {
         let made = variable(subscriber, "subscriber")?;
         let (client, topic) = (object(client, "client")?, text(topic, "topic")?);
-        let options = options.as_ref().map_or_else(SubscriberOptions::default, |options| options.rust());
-        *made = farjump_subscriber_t::give(client.rust().subscribe(topic, options)?);
+        *made = farjump_subscriber_t::give(client.rust().subscribe(topic, config::chosen(config))?);
         Ok(FARJUMP_OK)
     })
 }
@@ -202,7 +192,7 @@ pub unsafe extern "C" fn farjump_subscriber_topic(subscriber: *const farjump_sub
 }
 
 /// Returns the number of entries that the topic has dropped so far because this subscriber was too slow
-/// (FARJUMP_OVERFLOW_DROP_OLDEST). 0 if `subscriber` is NULL.
+/// (`drop-oldest` of the option `overflow`). 0 if `subscriber` is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_subscriber_lost(subscriber: *const farjump_subscriber_t) -> u64 {
     // SAFETY: the header requires a subscriber.

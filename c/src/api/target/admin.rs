@@ -10,7 +10,7 @@ use crate::api::introspection::{each_image, farjump_image_fn, farjump_image_t};
 use crate::api::last_error::Failure;
 use crate::api::library::farjump_code_id_t;
 use crate::api::objects::store::{each_object, farjump_object_fn};
-use crate::api::shared_options::key_in;
+use crate::api::shared::key_in;
 use crate::api::status::farjump_status_t::{self, *};
 use crate::api::target::farjump_target_stats_t;
 

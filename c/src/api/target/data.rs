@@ -6,9 +6,9 @@ use std::sync::Arc;
 use farjump::Data;
 
 use crate::api::catch::{bytes, give, guarded, object, path, take, variable};
-use crate::api::shared_options::change;
+use crate::api::config::change;
 use crate::api::status::farjump_status_t::{self, *};
-use crate::api::target::options::{Args, farjump_target_options_t};
+use crate::api::target::config::{Args, farjump_target_config_t};
 
 /// Data that injected functions see as a `struct farjump_data` of farjump_ifunc.h. Any number of threads and
 /// targets may use it at once.
@@ -20,7 +20,7 @@ pub struct farjump_data_t {
 /// Maps the file at `path`, read-only. farjump_data_free() ends it.
 ///
 /// A process that writes to the file may change the data that functions see. A process that shortens it ends
-/// the target when the missing bytes are read; farjump_target_options_set_crash_report() then names the file.
+/// the target when the missing bytes are read; the option `crash-report` then names the file.
 /// To change the data, write a new file, rename it to this path, and make a new target.
 ///
 /// FARJUMP_ERROR_SYSTEM for a file that does not exist, cannot be read, or is not regular.
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn farjump_data_open(
 /// Copies `size` bytes that lie in memory. The path that functions see is empty. farjump_data_free() ends it.
 ///
 /// To lend memory without a copy, fill in a `struct farjump_data` of farjump_ifunc.h, and pass its address to
-/// farjump_target_options_set_args().
+/// farjump_target_config_set_args().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_data_from_bytes(
     bytes: *const c_void,
@@ -59,8 +59,8 @@ fn given(data: Data) -> *mut farjump_data_t {
     give(farjump_data_t { data: Arc::new(data) })
 }
 
-/// Frees it, and sets the variable to NULL. Does nothing if it is NULL already. Options and targets that use
-/// the data keep it.
+/// Frees it, and sets the variable to NULL. Does nothing if it is NULL already. Configurations and targets
+/// that use the data keep it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_data_free(data: *mut *mut farjump_data_t) -> farjump_status_t {
     guarded(|| {
@@ -71,11 +71,11 @@ pub unsafe extern "C" fn farjump_data_free(data: *mut *mut farjump_data_t) -> fa
 }
 
 /// Makes `data` the third argument of every injected function, a `struct farjump_data *`, in place of
-/// farjump_target_options_set_args().
+/// farjump_target_config_set_args().
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_target_options_set_data(
-    options: *mut farjump_target_options_t,
+pub unsafe extern "C" fn farjump_target_config_set_data(
+    config: *mut farjump_target_config_t,
     data: *const farjump_data_t,
 ) -> farjump_status_t {
-    change!(options, options.args = Some(Args::Data(Arc::clone(&object(data, "data")?.data))))
+    change!(config, config.args = Some(Args::Data(Arc::clone(&object(data, "data")?.data))))
 }

@@ -4,24 +4,10 @@ use std::ffi::{c_char, c_void};
 
 use crate::api::catch::{guarded, object, path, text};
 use crate::api::last_error::Failure;
-use crate::api::shared_options::change;
 use crate::api::status::farjump_status_t::{self, *};
 use crate::api::target::admin::farjump_admin_t;
-use crate::api::target::options::{farjump_function_t, farjump_target_options_t, symbol};
+use crate::api::target::config::{farjump_function_t, symbol};
 use crate::api::target::{farjump_target_t, usable};
-
-/// Sets whether processes that may connect may also have targets load libraries while they run
-/// (farjump_admin_export_library(), `farjump export`). Symbols of these libraries take precedence over all
-/// other exports. Default: no. A process restricted to the code that farjump_target_options_allow_code()
-/// lists could run any code by this. It is the short form of adding FARJUMP_RIGHT_EXPORT to
-/// farjump_target_options_set_rights().
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_target_options_set_allow_export(
-    options: *mut farjump_target_options_t,
-    allowed: bool,
-) -> farjump_status_t {
-    change!(options, options.allow_export = allowed)
-}
 
 /// Offers a function as `name` from now on. It takes precedence over all earlier exports of that name
 /// (interposing). Code linked before keeps its addresses, also for sources that connect later;
@@ -74,8 +60,8 @@ pub unsafe extern "C" fn farjump_target_export_library(
 /// all earlier exports, as farjump_target_export_library() does. The libraries that it depends on must exist
 /// at the target.
 ///
-/// FARJUMP_ERROR_CONNECT also when the target does not allow it (farjump_target_options_set_allow_export()),
-/// or cannot load it; FARJUMP_ERROR_LIBRARY when the file cannot be read.
+/// FARJUMP_ERROR_CONNECT also when the target does not allow it (the option `allow-export`), or cannot load
+/// it; FARJUMP_ERROR_LIBRARY when the file cannot be read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_admin_export_library(
     admin: *const farjump_admin_t,

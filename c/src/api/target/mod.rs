@@ -2,10 +2,9 @@
 
 pub mod admin;
 pub mod call;
+pub mod config;
 pub mod data;
 pub mod exports;
-pub mod limits;
-pub mod options;
 pub mod thread;
 
 use std::cell::{RefCell, RefMut};
@@ -15,13 +14,15 @@ use std::sync::Arc;
 
 use farjump::{CodeId, Data, RefusalCause, Stats, Target};
 
-use crate::api::catch::{c_text, duration, fill, give, guarded, object, place, take, text, value, variable};
+use crate::api::c_text::c_text;
+use crate::api::catch::{duration, fill, give, guarded, object, place, take, text, value, variable};
+use crate::api::config::show;
 use crate::api::introspection::{each_image, farjump_image_fn, farjump_image_t};
 use crate::api::last_error::Failure;
 use crate::api::library::{farjump_code_id_t, farjump_library_t};
-use crate::api::shared_options::cause_of;
+use crate::api::shared::cause_of;
 use crate::api::status::farjump_status_t::{self, *};
-use crate::api::target::options::{destination_name, farjump_target_options_t};
+use crate::api::target::config::farjump_target_config_t;
 
 /// A process, or a thread of one, that injected functions run in. It listens at an address, and does nothing
 /// by itself. Call farjump_target_poll() in a loop of your own, or farjump_target_run(), or hand it to a
@@ -30,6 +31,8 @@ use crate::api::target::options::{destination_name, farjump_target_options_t};
 pub struct farjump_target_t {
     target: RefCell<Target<'static>>,
     address: CString,
+    /// The value of an option that C has read last.
+    shown: RefCell<CString>,
     /// The data that injected functions get. Dropped after the target.
     data: Option<Arc<Data>>,
 }
@@ -38,7 +41,7 @@ impl farjump_target_t {
     /// Wraps a target for C. `data` is the data that the target was built with.
     pub(crate) fn new(target: Target<'static>, data: Option<Arc<Data>>) -> farjump_target_t {
         let address = c_text(&target.address());
-        farjump_target_t { target: RefCell::new(target), address, data }
+        farjump_target_t { target: RefCell::new(target), address, shown: RefCell::default(), data }
     }
 
     /// Returns the target, and the data that must outlive it.
@@ -139,31 +142,33 @@ impl farjump_target_stats_t {
     }
 }
 
-/// Makes a target that listens at `address`: `unix:PATH`, `unix:@NAME`, or `tcp:HOST:PORT`. `options` may be
+/// Makes a target that listens at `address`: `unix:PATH`, `unix:@NAME`, or `tcp:HOST:PORT`. `config` may be
 /// NULL for the defaults: then injected code can call only `memcpy` and its kin, and farjump_reply() and its
 /// kin. farjump_target_close() ends it.
 ///
-/// FARJUMP_ERROR_CONNECT when the address is taken or malformed, or no transport is usable.
-/// FARJUMP_ERROR_ARGUMENT for limits that let nothing in. FARJUMP_ERROR_LIBRARY for a library that cannot be
-/// opened. FARJUMP_ERROR_SYSTEM where memory cannot be made executable.
+/// FARJUMP_ERROR_CONNECT when the address is taken or malformed, or no transport is usable. Also for a key
+/// file that is needed and holds no key, or that other users may read or write. FARJUMP_ERROR_ARGUMENT for
+/// options that contradict or lack each other, that let nothing in, or for which this libfarjump was not
+/// built. FARJUMP_ERROR_LIBRARY for a library that cannot be opened, or has no symbols for `debug-symbols`.
+/// FARJUMP_ERROR_SYSTEM where memory cannot be made executable, or the compiler of bitcode does not start.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_listen(
     address: *const c_char,
-    options: *const farjump_target_options_t,
+    config: *const farjump_target_config_t,
     target: *mut *mut farjump_target_t,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header requires a variable for a pointer, a text, and NULL or options that nothing
+        // SAFETY: the header requires a variable for a pointer, a text, and NULL or a configuration that nothing
         // changes.
-        let (made, address, options) =
-            unsafe { (variable(target, "target")?, text(address, "address")?, options.as_ref()) };
-        let builder = match options {
+        let (made, address, config) =
+            unsafe { (variable(target, "target")?, text(address, "address")?, config.as_ref()) };
+        let builder = match config {
             // SAFETY: the header requires that exports and arguments stay valid until the target is closed;
             // `farjump_target_t` keeps the data.
-            Some(options) => unsafe { options.builder(address) },
+            Some(config) => unsafe { config.builder(address) },
             None => Target::listen(address),
         };
-        let data = options.and_then(farjump_target_options_t::data);
+        let data = config.and_then(farjump_target_config_t::data);
         *made = give(farjump_target_t::new(builder.build()?, data));
         Ok(FARJUMP_OK)
     })
@@ -287,6 +292,22 @@ pub unsafe extern "C" fn farjump_target_address(target: *const farjump_target_t)
     value(std::ptr::null(), || Ok(unsafe { object(target, "target")? }.address.as_ptr()))
 }
 
+/// Gives the value of the option `name` that the target was made with, as farjump_target_config_get() does.
+/// The text belongs to the target, and is valid until the next call of this function for it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_option(
+    target: *mut farjump_target_t,
+    name: *const c_char,
+    value: *mut *const c_char,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header requires a target that only this thread uses.
+        let target = unsafe { object(target.cast_const(), "target")? };
+        // SAFETY: the header requires a text, and a variable for a pointer.
+        unsafe { show(target.usable()?.config(), name, &mut target.shown.borrow_mut(), value) }
+    })
+}
+
 /// Returns this target's epoch: another one each time a target is made. 0 if `target` cannot be used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_epoch(target: *mut farjump_target_t) -> u64 {
@@ -350,7 +371,7 @@ pub unsafe extern "C" fn farjump_target_images(
 }
 
 /// Adds the function of `library` to the target, in place of one of the same name; see
-/// farjump_target_options_add_local().
+/// farjump_target_config_add_local().
 ///
 /// FARJUMP_ERROR_REFUSED when it cannot be linked with the exports; the old function stays then.
 #[unsafe(no_mangle)]
@@ -379,8 +400,8 @@ pub unsafe extern "C" fn farjump_target_remove_local(
     })
 }
 
-/// Names the target at `address` as destination `name` from now on; see
-/// farjump_target_options_add_destination(). Calls under way to another address of that name fail.
+/// Names the target at `address` as destination `name` from now on, as the option `destination` does before.
+/// Calls under way to another address of that name fail.
 ///
 /// FARJUMP_ERROR_CONNECT when the address is malformed.
 #[unsafe(no_mangle)]
@@ -393,7 +414,12 @@ pub unsafe extern "C" fn farjump_target_set_destination(
         // SAFETY: the header requires a target that only this thread uses, and for texts.
         let (mut target, name, address) =
             unsafe { (usable(target)?, text(name, "name")?, text(address, "address")?) };
-        target.set_destination(&destination_name(name)?, address)?;
+        if name.is_empty() {
+            return Err(Failure::argument(
+                "a destination without a name cannot be forwarded to: give it one",
+            ));
+        }
+        target.set_destination(name, address)?;
         Ok(FARJUMP_OK)
     })
 }

@@ -8,6 +8,8 @@
 mod compile;
 mod directory;
 #[cfg(feature = "bitcode")]
+mod process;
+#[cfg(feature = "bitcode")]
 mod routines;
 
 use farjump_core::bitcode::is_llvm_module;

@@ -17,7 +17,7 @@ use farjump_ucx_sys::{
 };
 
 use super::MEMORY;
-use super::compile::Used;
+use super::process::Used;
 use crate::ucp_ifunc::Refused;
 
 /// The name of the image's function, before `_main`.

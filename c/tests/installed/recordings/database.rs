@@ -121,7 +121,7 @@ fn a_source_over_tcp_connects_only_with_the_key() {
     let key = fixture.path("farm.key");
     fs::write(&key, "5b".repeat(32)).unwrap();
     fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
-    let args = ["--key", "farm.key", "tcp:127.0.0.1:0", "recordings.db"];
+    let args = ["--key-file", "farm.key", "tcp:127.0.0.1:0", "recordings.db"];
     let target = Process::start(&mut fixture.program("target", Transport::TCP, &args));
     let ready = target.line();
     let address = ready.strip_prefix("ready: ").unwrap();
@@ -129,7 +129,7 @@ fn a_source_over_tcp_connects_only_with_the_key() {
     let source = |args: &[&str]| said(&mut fixture.program("source", Transport::TCP, args));
     let without = source(&[address, word(&file)]).unwrap_err();
     assert!(without.contains("key"), "{without}");
-    let said = source(&["--key", "farm.key", address, word(&file)]).unwrap();
+    let said = source(&["--key-file", "farm.key", address, word(&file)]).unwrap();
     assert!(said[0].starts_with("half: 10000 samples are row 1; their 20000 bytes went as "), "{said:?}");
     target.stop();
     assert_eq!(fixture.query("SELECT name FROM recordings"), "half");

@@ -20,7 +20,7 @@ static ucs_status_t poll_one(struct peer *peer, char *slot, size_t length, void 
 }
 
 /* Waits until both processes are here, and UCX has made progress. */
-static void meet(struct peer *peer)
+static void synchronise(struct peer *peer)
 {
     char byte = 0;
     peer_flush(peer);
@@ -63,7 +63,7 @@ static void ping_pong(struct peer *peer, int is_target, uint64_t rounds)
     ucp_ifunc_msg_t message;
     OK(peer_register(peer, "tally", &ifunc));
     OK(ucp_ifunc_msg_create(ifunc, &number, sizeof number, &message));
-    meet(peer);
+    synchronise(peer);
     for (round = 0; round < rounds; round++) {
         if (!is_target)
             deliver(peer, message, 0);
@@ -87,7 +87,7 @@ static void ping_pong_by_functions(struct peer *peer, int is_target, uint64_t ro
     game.remote = peer->remote;
     OK(peer_register(peer, "rally", &ifunc));
     OK(ucp_ifunc_msg_create(ifunc, NULL, 0, &game.message));
-    meet(peer);
+    synchronise(peer);
     if (!is_target)
         deliver(peer, game.message, 0);
     /* The source begins with its own ball. Its last one is not returned, as the target has ended by then. */
@@ -118,7 +118,7 @@ int main(int argc, char **argv)
         uint64_t counted[2] = { 0, 0 }, found = 0;
         ucs_status_t status;
         OK(poll_one(&peer, peer.region, SLOT * SLOTS, counted));
-        meet(&peer);
+        synchronise(&peer);
         /* As in the prototype's program, a function whose libraries are missing ends the loop too. */
         do {
             status = peer_poll(&peer, peer.region, SLOT * SLOTS, &found);
@@ -127,12 +127,12 @@ int main(int argc, char **argv)
             printf("errand %s\n", found == digest(bytes, LENGTH) ? "equal" : "different");
         else
             printf("errand canceled\n");
-        meet(&peer);
+        synchronise(&peer);
         counted[0] = 0;
         for (lap = 0; lap < 4; lap++) {
             for (slot = 0; slot < SLOTS; slot++)
                 OK(poll_one(&peer, peer.region + SLOT * slot, SLOT, counted));
-            meet(&peer);
+            synchronise(&peer);
         }
         printf("ring %llu\n", (unsigned long long)counted[0]);
     } else {
@@ -140,23 +140,23 @@ int main(int argc, char **argv)
         ucp_ifunc_h ifunc;
         ucp_ifunc_msg_t message;
         send_one(&peer, "tally", &number, sizeof number);
-        meet(&peer);
+        synchronise(&peer);
         send_one(&peer, "errand", bytes, sizeof bytes);
-        meet(&peer);
+        synchronise(&peer);
         OK(peer_register(&peer, "tally", &ifunc));
         number = 1;
         OK(ucp_ifunc_msg_create(ifunc, &number, sizeof number, &message));
         for (lap = 0; lap < 4; lap++) {
             for (slot = 0; slot < SLOTS; slot++)
                 deliver(&peer, message, (size_t)(SLOT * slot));
-            meet(&peer);
+            synchronise(&peer);
         }
         ucp_ifunc_msg_free(message);
         ucp_deregister_ifunc(peer.context, ifunc);
     }
     ping_pong(&peer, is_target, rounds);
     ping_pong_by_functions(&peer, is_target, rounds);
-    meet(&peer);
+    synchronise(&peer);
     peer_close(&peer);
     return 0;
 }

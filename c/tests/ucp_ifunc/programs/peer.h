@@ -88,7 +88,7 @@ static inline void *peer_swap(int socket, const void *mine, size_t length, size_
     return got;
 }
 
-static inline int peer_meet(const char *path, int listens)
+static inline int peer_connect(const char *path, int listens)
 {
     struct sockaddr_un address;
     int made = socket(AF_UNIX, SOCK_STREAM, 0), met;
@@ -161,7 +161,7 @@ static inline void peer_open(struct peer *peer, const char *path, int listens, s
     peer_alone(peer, length);
     OK(ucp_worker_get_address(peer->worker, &address, &address_length));
     OK(ucp_rkey_pack(peer->context, peer->memory, &key, &key_length));
-    peer->socket = peer_meet(path, listens);
+    peer->socket = peer_connect(path, listens);
     theirs = peer_swap(peer->socket, address, address_length, &got);
     their_key = peer_swap(peer->socket, key, key_length, &got);
     region = (uint64_t)(uintptr_t)peer->region;

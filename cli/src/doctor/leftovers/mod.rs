@@ -20,8 +20,8 @@ use self::processes::{FileId, Held};
 use super::finding::{Finding, Verdict};
 use super::memory::show_rough;
 use crate::report;
-use farjump_benches::program::failure::Failure;
-use farjump_benches::program::procfs::read;
+use farjump_cli::program::failure::Failure;
+use farjump_cli::program::procfs::read;
 use farjump_os::TMPFS;
 
 const NAME: &str = "UCX's leftovers";

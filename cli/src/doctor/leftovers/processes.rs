@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use farjump_benches::program::procfs::field;
+use farjump_cli::program::procfs::field;
 use rustix::fs::{Stat, major, minor, stat};
 
 /// Number of looks at /proc. If the last look still finds new processes, they start faster than they can be looked at.

@@ -7,7 +7,7 @@ use super::{
     NAMES_BITS, Relative, SPAN2,
 };
 
-/// The parts of an image, to be encoded. Made by the linking stage of farjump-loader.
+/// The parts of an image, to be encoded. Made by farjump-builder.
 #[derive(Clone, Debug)]
 pub struct ImageParts<'a> {
     /// Instruction set.

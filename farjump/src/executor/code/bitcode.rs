@@ -22,15 +22,6 @@ use crate::refusal::Refusal;
 /// Most refusals kept for bitcode that comes again.
 const REFUSALS: usize = 64;
 
-/// The libraries of which a target takes bitcode.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BitcodeUse {
-    /// Libraries that have no image for its CPU.
-    Fallback,
-    /// All libraries that have bitcode.
-    Preferred,
-}
-
 /// The compilation jobs of an executor.
 #[derive(Debug, Default)]
 pub(in crate::executor) struct BitcodeJobs {
@@ -168,7 +159,7 @@ impl Executor {
             return Err(refused(RefusalCause::WrongMachine, text).into());
         }
         let Some(compiler) = &mut self.bitcode.compiler else {
-            let text = "it is bitcode, which this target does not take: send an image, or have it take bitcode (TargetBuilder::compiler)";
+            let text = "it is bitcode, which this target does not take: send an image, or have it take bitcode (TargetBuilder::bitcode)";
             return Err(refused(RefusalCause::WrongMachine, text.to_owned()).into());
         };
         match compiler.submit(Tier::First, id, &cpu, bitcode) {

@@ -307,7 +307,7 @@ impl From<Unbound> for Refusal {
 #[cfg(test)]
 mod tests {
     use farjump_core::image::{ImageParts, Machine};
-    use farjump_fuzz::allocation::{is_counting, most_at_once};
+    use farjump_fixtures::allocation::{is_counting, most_at_once};
 
     use super::*;
     use crate::executor::Supplied;

@@ -8,9 +8,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 
+use farjump_builder::{CarriedSource, Options, Supervisor, build_for_cpu};
 use farjump_core::cpu::Cpu;
 use farjump_core::image::CodeId;
-use farjump_loader::builder::{CarriedSource, Options, Supervisor, build_for_cpu};
 use farjump_loader::{Library, LibraryImage};
 use farjump_os::{PerProcess, limits};
 

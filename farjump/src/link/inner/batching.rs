@@ -185,9 +185,9 @@ impl Inner {
     fn shared_frames(&self) -> Limits {
         let channel = &self.connection.channel;
         // A link with short frames keeps to short batches: it has credit for several.
-        match channel.has_mailbox() || channel.max_frame() < 2 * DELIVERED.space {
-            true => IN_MAILBOX,
-            false => DELIVERED,
+        match channel.has_costly_sends() && channel.max_frame() >= 2 * DELIVERED.space {
+            true => DELIVERED,
+            false => IN_MAILBOX,
         }
     }
 

@@ -32,6 +32,13 @@ impl Inner {
         Traffic { taken: self.connection.channel.received(), sent: self.stats.frames }
     }
 
+    /// A number that changes when an outcome may have come: by a frame, a refusal, or the target's end.
+    pub(in super::super) fn news(&self) -> u64 {
+        let control = &self.connection.control;
+        let has_ended = control.gone.is_some() || control.leaving.is_some();
+        self.connection.channel.received().wrapping_add(control.refusals_read).wrapping_add(has_ended.into())
+    }
+
     /// Prepares to sleep on `watch`. Returns the longest time to sleep; `None` if an event has come since the
     /// last time.
     pub(in super::super) fn arm_watch(&mut self, watch: &Watch) -> Result<Option<Duration>, Error> {

@@ -27,6 +27,7 @@ use super::exact::Exchanges;
 use super::pending_calls::PendingCalls;
 use super::sent_codes::SentCodes;
 use super::{LinkPath, LinkStats};
+use crate::config::LinkConfig;
 use crate::link::wait::epoll::Watch;
 use crate::{Error, GoneCause, Mode, WaitError};
 pub(super) use connection::Connection;
@@ -50,6 +51,8 @@ pub(super) struct Inner {
     /// The exchanges of images that are compiled for the target's CPU, if the source wants them.
     #[cfg(feature = "build")]
     exchanges: Option<Box<Exchanges>>,
+    /// The options that it was made with.
+    pub(super) config: Box<LinkConfig>,
 }
 
 /// Options of an injected call, in one register.
@@ -88,7 +91,7 @@ impl std::fmt::Debug for Inner {
 }
 
 impl Inner {
-    pub(super) fn connect(mut settings: Settings) -> Result<Inner, Error> {
+    pub(super) fn connect(mut settings: Settings, config: LinkConfig) -> Result<Inner, Error> {
         Ok(Inner {
             stats: LinkStats::default(),
             codes: SentCodes::default(),
@@ -99,6 +102,7 @@ impl Inner {
             settings,
             is_watch_armed: false,
             forwarding: None,
+            config: Box::new(config),
         })
     }
 
@@ -136,6 +140,11 @@ impl Inner {
     #[inline(always)]
     fn is_own(&self) -> bool {
         self.connection.control.owner.is_this()
+    }
+
+    /// The process that made the connection.
+    pub(super) fn owner(&self) -> farjump_os::Owner {
+        self.connection.control.owner
     }
 
     /// Checks that this is no forked child: the connection is its parent's.

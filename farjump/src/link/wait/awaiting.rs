@@ -5,11 +5,12 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use farjump_core::wait::Waiter;
 use farjump_loader::Library;
+use farjump_os::Owner;
 
 use super::tasks::{Awaits, Tasks};
 use crate::link::{Link, Pending, Reply, ReplyBytes, TURNS_TO_IDLE};
@@ -84,7 +85,10 @@ impl Link {
         &self,
         sleep: impl AsyncFnMut(Duration) -> io::Result<()>,
     ) -> impl Future<Output = Result<Infallible, Error>> {
-        let driving = Driving::begin(self.inner.borrow_mut().tasks());
+        let mut inner = self.inner.borrow_mut();
+        let (tasks, owner) = (Arc::clone(inner.tasks()), inner.owner());
+        drop(inner);
+        let driving = Driving::begin(&tasks, owner);
         async move {
             let driven = drive(&self, sleep).await;
             drop(driving);
@@ -218,7 +222,7 @@ pub(in crate::link) enum Turn {
 #[cfg(not(feature = "tokio"))]
 impl Link {
     /// Checks that a task drives the link.
-    fn look_for(&self, tasks: &Arc<Tasks>, awaits: Awaits, waker: &std::task::Waker) -> Result<Turn, Error> {
+    fn look_for(&self, tasks: &Arc<Tasks>, awaits: Awaits, waker: &Waker) -> Result<Turn, Error> {
         if tasks.may_drive(awaits, waker) != super::tasks::Drives::No {
             let peer = self.inner.borrow().address().to_owned();
             return Err(WaitError::NotDriven { peer }.into());
@@ -234,18 +238,24 @@ impl Link {
 }
 
 /// Marks a link as driven by its own task.
-pub(in crate::link) struct Driving(Arc<Tasks>);
+pub(in crate::link) struct Driving {
+    tasks: Arc<Tasks>,
+    owner: Owner,
+}
 
 impl Driving {
-    pub(in crate::link) fn begin(tasks: &Arc<Tasks>) -> Driving {
-        tasks.set_own_task(true);
-        Driving(Arc::clone(tasks))
+    pub(in crate::link) fn begin(tasks: &Arc<Tasks>, owner: Owner) -> Driving {
+        tasks.add_driver().into_iter().for_each(Waker::wake);
+        Driving { tasks: Arc::clone(tasks), owner }
     }
 }
 
 impl Drop for Driving {
     fn drop(&mut self) {
-        self.0.set_own_task(false);
+        // In a forked child a thread of the parent may have the lock of the tasks.
+        if self.owner.is_this() {
+            self.tasks.remove_driver().into_iter().for_each(Waker::wake);
+        }
     }
 }
 
@@ -253,6 +263,11 @@ impl Drop for Driving {
 pub(in crate::link) trait Driven {
     /// Runs `act` on the link; `None` if it is no longer there.
     fn with<R>(&self, act: impl FnOnce(&Link) -> R) -> Option<R>;
+
+    /// Ends the sleep of the task.
+    fn disarm(&self) {
+        self.with(Link::disarm);
+    }
 }
 
 impl Driven for &Link {
@@ -308,7 +323,7 @@ struct Armed<'d, D: Driven>(&'d D);
 
 impl<D: Driven> Drop for Armed<'_, D> {
     fn drop(&mut self) {
-        self.0.with(Link::disarm);
+        self.0.disarm();
     }
 }
 

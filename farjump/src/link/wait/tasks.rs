@@ -45,8 +45,8 @@ struct Table {
     driver: Option<Awaits>,
     /// True if the driver was woken and has not polled since.
     is_woken: bool,
-    /// Whether a task of its own drives the link.
-    has_own_task: bool,
+    /// Number of tasks and threads that drive the link and await nothing.
+    drivers: usize,
 }
 
 impl Tasks {
@@ -153,7 +153,7 @@ impl Tasks {
     pub(crate) fn may_drive(&self, awaits: Awaits, waker: &Waker) -> Drives {
         let table = self.table();
         match table.driver {
-            _ if table.has_own_task => Drives::No,
+            _ if table.drivers > 0 => Drives::No,
             None => Drives::Yes,
             Some(driver) if driver == awaits => Drives::Yes,
             // The task of both futures may poll only this one for long.
@@ -173,16 +173,24 @@ impl Tasks {
 
     /// Returns whether a task that awaits nothing itself drives.
     pub(crate) fn has_own_task(&self) -> bool {
-        self.table().has_own_task
+        self.table().drivers > 0
     }
 
-    /// Notes that a task that awaits nothing itself drives from now on, or that it has ended.
-    pub(crate) fn set_own_task(&self, exists: bool) {
+    /// Notes that a task that awaits nothing itself drives from now on. Returns the wakers of all tasks, to be woken
+    /// without a lock, if it is the first.
+    #[must_use]
+    pub(crate) fn add_driver(&self) -> Vec<Waker> {
         let mut table = self.table();
-        table.has_own_task = exists;
-        let wakers = table.everyone();
-        drop(table);
-        wakers.into_iter().for_each(Waker::wake);
+        table.drivers += 1;
+        if table.drivers == 1 { table.everyone() } else { Vec::new() }
+    }
+
+    /// Notes that such a task has ended. Returns the wakers of all tasks if it was the last.
+    #[must_use]
+    pub(crate) fn remove_driver(&self) -> Vec<Waker> {
+        let mut table = self.table();
+        table.drivers -= 1;
+        if table.drivers == 0 { table.everyone() } else { Vec::new() }
     }
 
     /// Returns whether no task awaits the link.

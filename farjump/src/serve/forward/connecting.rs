@@ -11,7 +11,8 @@ use farjump_transports::BackendOptions;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::error::system;
-use crate::{Error, ForwardLimits, Link, SystemError, SystemOperation};
+use crate::forward_limits::ForwardLimits;
+use crate::{Error, Link, SystemError, SystemOperation};
 
 /// Choices for a target's links to its destinations.
 #[derive(Clone, Debug)]

@@ -13,7 +13,7 @@ use farjump_core::image::{CodeId, FamilyId};
 use farjump_loader::{CodeKey, Domain, LinkedImage, Manifest, code_id};
 
 use super::Caller;
-use super::named::NamedCode;
+use super::named::{FamilyKey, NamedCode};
 use crate::executor::Executor;
 use crate::link::{PassedImage, Wanted};
 
@@ -38,20 +38,6 @@ pub(super) enum Other {
     /// One of the target's own store.
     Stored(Arc<LinkedImage>),
     Passed(Arc<PassedImage>),
-}
-
-/// Identity of a family: its id, and the domain of its sources.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct FamilyKey {
-    pub(super) id: FamilyId,
-    pub(super) domain: Domain,
-}
-
-impl FamilyKey {
-    /// The family that a call named.
-    pub(super) fn of(id: FamilyId, caller: &Caller) -> FamilyKey {
-        FamilyKey { id, domain: caller.principal.domain() }
-    }
 }
 
 /// A family of code that was forwarded.

@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use super::kept::Recount;
+use super::Recount;
 use super::{Caller, Outcome, Returned};
 use crate::link::ReplyBytes;
 use crate::serve::holds::Hold;

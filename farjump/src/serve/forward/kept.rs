@@ -3,14 +3,10 @@
 //! are gathered for a call, until the last one has come.
 
 use super::gathers::Gathers;
-use super::{Forwards, Outcome};
+use super::{Forwards, Outcome, Recount};
 
 /// Most bytes of a reason kept for a source that may take no more memory.
 const REASON: usize = 256;
-
-/// Changes a session's count from the first number of bytes to the second. Returns `false`, and changes nothing, if its
-/// source may not take so many.
-pub(in crate::serve) type Recount<'a> = &'a mut dyn FnMut(u64, usize, usize) -> bool;
 
 impl Outcome {
     /// Returns the number of its bytes.

@@ -40,16 +40,21 @@ pub(super) use caller::Caller;
 pub(super) use connecting::Choices;
 use connecting::Wake;
 use destination::Peer;
-use families::{Families, FamilyKey};
+use families::Families;
 use gathers::Gathers;
 pub(super) use made::MadeCall;
 use made::MadeCalls;
+use named::FamilyKey;
 pub(super) use outcomes::{Outcome, Returned};
 
 /// Most calls under way to one destination: those that wait to be sent and those that wait for an outcome.
 pub(super) const MOST_CALLS: usize = 1024;
 /// Most bytes of a frame that are neither payload nor code: header, name, and alignment.
 const FRAME_OVERHEAD: usize = 512;
+
+/// Changes a session's count from the first number of bytes to the second. Returns `false`, and changes nothing, if its
+/// source may not take so many.
+pub(in crate::serve) type Recount<'a> = &'a mut dyn FnMut(u64, usize, usize) -> bool;
 
 /// A call on its way to a destination.
 struct Forward {

@@ -3,11 +3,24 @@
 use std::collections::{HashMap, HashSet};
 
 use farjump_core::image::{CodeId, FamilyId};
-use farjump_loader::{CodeKey, LinkedImage};
+use farjump_loader::{CodeKey, Domain, LinkedImage};
 
 use super::Caller;
-use super::families::FamilyKey;
 use crate::link::Image;
+
+/// Identity of a family: its id, and the domain of its sources.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct FamilyKey {
+    pub(super) id: FamilyId,
+    pub(super) domain: Domain,
+}
+
+impl FamilyKey {
+    /// The family that a call named.
+    pub(super) fn of(id: FamilyId, caller: &Caller) -> FamilyKey {
+        FamilyKey { id, domain: caller.principal.domain() }
+    }
+}
 
 /// The code and families named by calls that were sent over a link. The destination at its other end gets images and
 /// manifests of these, and no others. This has no more entries than a link has code indexes.

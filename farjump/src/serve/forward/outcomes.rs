@@ -2,8 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::kept::Recount;
-use super::{Caller, Forwards, Onward};
+use super::{Caller, Forwards, Onward, Recount};
 use crate::link::ReplyBytes;
 
 /// The outcome of a call, with the caller that waits for it.

@@ -27,7 +27,7 @@ impl ChannelEvents {
     /// Returns whether the descriptor of a channel reports frames only while armed, at the cost of system calls for
     /// both peers. Such a channel is armed when its source is idle. A channel in memory is polled: that costs less.
     pub(in crate::serve) fn are_armed_for(channel: &Channel) -> bool {
-        !channel.has_mailbox() && !channel.wakes_unarmed()
+        !channel.polls_memory() && !channel.wakes_unarmed()
     }
 
     /// Returns whether an event of the channel's descriptor means that this session has work.
@@ -87,7 +87,7 @@ impl Session {
             Found::Busy
         } else if few
             || self.control.is_leaving()
-            || self.channel.has_mailbox()
+            || self.channel.polls_memory()
             || self.channel.descriptor().is_none()
         {
             Found::Idle

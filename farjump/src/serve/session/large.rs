@@ -201,7 +201,7 @@ impl Session {
     fn make(&mut self, frame: u64, payload: u64, shared: &mut Shared) -> Result<SecondEndpoint, Refusal> {
         let transports = &mut shared.transports;
         let transport = transports.iter_mut().find(|transport| transport.name() == self.large.transport);
-        let Some(transport) = transport.filter(|_| self.channel.has_mailbox()) else {
+        let Some(transport) = transport.filter(|_| self.channel.takes_large_mailbox()) else {
             let limit = self.channel.max_frame();
             let what = format!("this link has no large mailboxes: frames have {limit} bytes at most");
             return Err(Refusal::new(RefusalCause::TooLarge, what));

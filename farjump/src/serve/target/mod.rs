@@ -31,6 +31,7 @@ use farjump_core::transport::Transport;
 use farjump_loader::{CodeKey, LinkedImage};
 use farjump_os::Owner;
 
+use crate::config::TargetConfig;
 use crate::serve::epoll::{Event, Watch};
 use crate::serve::forward::{Choices, Forwards};
 use crate::serve::handlers::Handlers;
@@ -104,6 +105,7 @@ pub struct Target<'a> {
     next_id: u64,
     /// Time at which the idle sessions that stay armed were last checked.
     last_sweep: Instant,
+    config: Box<TargetConfig>,
     /// The last field: the fields above may use the value that it owns.
     target_args: TargetArgs,
     args: PhantomData<&'a mut ()>,
@@ -208,6 +210,7 @@ impl<'a> Target<'a> {
             stopper,
             next_id: 0,
             last_sweep: Instant::now(),
+            config: Box::default(),
             target_args,
             args: PhantomData,
         })
@@ -223,6 +226,11 @@ impl<'a> Target<'a> {
         'a: 'static,
     {
         TargetThread::start(self)
+    }
+
+    /// The options that it was built with. The program's name is that which peers see.
+    pub fn config(&self) -> &TargetConfig {
+        &self.config
     }
 
     /// A handle that stops [`Target::run`], from any thread or from a signal handler.

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use farjump_control::{RefusalCause, plain};
 use farjump_loader::{Domain, LinkedImage};
 
+#[cfg(doc)]
+use crate::CallError;
 use crate::executor::{Callable, Chosen, Ended, Executor, OwnCode, Unbound, refused, running};
 use crate::link::{CANARY_LEN, ReplyBytes, run_payload_init};
 use crate::principals::Principal;
 use crate::serve::Target;
 use crate::serve::forward::{Caller, Outcome, Returned};
 use crate::serve::session::{Session, Shared};
-#[cfg(doc)]
-use crate::{CallError, ForwardLimits};
 use crate::{Error, Refusal, Reply, ServeError};
 
 impl Target<'_> {
@@ -25,7 +25,7 @@ impl Target<'_> {
     /// [`TargetBuilder::max_source_memory`](crate::TargetBuilder::max_source_memory) do not apply. The function gets
     /// the target's arguments, and a payload in its own memory, aligned as it requires.
     ///
-    /// Messages that it forwards ([`ForwardLimits`]) travel from the next [`Target::poll`] on: poll, even if the target
+    /// Messages that it forwards travel from the next [`Target::poll`] on: poll, even if the target
     /// is armed. Their outcomes do not become part of the reply, and are dropped.
     ///
     /// ```no_run

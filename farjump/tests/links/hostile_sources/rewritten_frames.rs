@@ -3,9 +3,8 @@
 use farjump::core::frame::{Kind, LINE, MESSAGES_HEAD_LEN, Messages, Plan, Trailer};
 use farjump::{CodeId, RefusalCause};
 use farjump_control::Message;
-use farjump_fixtures::raw_source::{
-    RawLargeMailbox, RawSource, call, call_code, call_id, call_local, frame_bytes, large,
-};
+use farjump_fixtures::raw_mailbox::frame_at;
+use farjump_fixtures::raw_source::{RawLargeMailbox, RawSource, call, call_code, call_id, call_local, large};
 use farjump_loader::code_id;
 
 use super::Fixture;
@@ -24,8 +23,7 @@ fn missing(name: &str, id: CodeId, epoch: u64) -> Plan<'_> {
 /// before the position of the next one.
 fn rewrite(hostile: &RawSource, len: usize, plan: &Plan<'_>, payload: &[u8]) {
     let at = hostile.offset() - len;
-    let layout = plan.layout(at % 4096, payload.len(), Trailer::Never);
-    hostile.write(at + 8, &frame_bytes(plan, &layout, payload)[8..]);
+    hostile.write(at + 8, &frame_at(at, plan, payload, Trailer::Never).unwrap()[8..]);
 }
 
 fn has_none(hostile: &mut RawSource, id: CodeId) {
@@ -215,10 +213,7 @@ fn a_started_batch_keeps_its_calls_when_its_head_is_rewritten() {
             payload.extend(format!("{sent:08}").into_bytes());
             sent += 1;
         }
-        if hostile.ring() - hostile.offset() < payload.len() + 4 * LINE {
-            let skip = hostile.skip();
-            hostile.send(&skip);
-        }
+        hostile.skip_unless_left(payload.len() + 4 * LINE);
         hostile.send_plan(&plan, &payload);
         frames += 1;
     }

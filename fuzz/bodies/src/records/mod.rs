@@ -15,9 +15,9 @@ use std::ptr::NonNull;
 use farjump_core::transport::{
     Address, Cause, Endpoint, Messages, OpenRequest, Secret, Stream, StreamRole, Transport, TransportError,
 };
+use farjump_fixtures::allocation::{live, most_at_once};
 use farjump_transports::tcp::Tcp;
 
-use crate::allocation::{live, most_at_once};
 use crate::assert_words;
 use clear::{Reader, credit, message};
 
@@ -116,7 +116,7 @@ struct Middleman {
     cut: bool,
     honest_ended: bool,
     /// Bytes held by the endpoint under test, beyond those before.
-    held: isize,
+    held: i64,
 }
 
 impl Middleman {
@@ -466,13 +466,13 @@ impl Middleman {
 
 /// Runs an operation of the endpoint under test, and adds the bytes that it holds then to `held`. Checks that it
 /// never holds more than its window and the longest frame need.
-fn measured<T>(held: isize, window: usize, act: impl FnOnce() -> T) -> (T, isize) {
+fn measured<T>(held: i64, window: usize, act: impl FnOnce() -> T) -> (T, i64) {
     let before = live();
     let (result, most) = most_at_once(act);
-    let most = held + most as isize;
+    let most = held + most as i64;
     // 64 bytes have a head and a tag beside them, and a buffer is full when no whole record fits.
     let bound = 4 * window + 2 * MAX_FRAME + BESIDES;
-    assert!(most <= bound as isize, "it holds {most} bytes, and its window is {window}");
+    assert!(most <= bound as i64, "it holds {most} bytes, and its window is {window}");
     (result, held + live() - before)
 }
 

@@ -131,7 +131,8 @@ impl<'s> Conversation<'s> {
             .args(counted)
             .mailbox_size(settings.mailbox)
             .arena_size(settings.arena_size)
-            .store_capacity(2 * settings.arena_size, settings.images)
+            .store_bytes(2 * settings.arena_size)
+            .store_images(settings.images)
             .stall_timeout(if settings.route == Route::Shared { LIMITS.0 } else { STALL })
             .handshake_timeout(LIMITS.1)
             .control_interval(Duration::ZERO)
@@ -151,9 +152,9 @@ impl<'s> Conversation<'s> {
                 .export_data("fuzz_version", &VERSION);
         }
         if settings.only_local {
-            builder = builder.modes(&[Mode::Local]);
+            builder = builder.modes([Mode::Local]);
         } else if settings.in_place {
-            builder = builder.modes(&Mode::ALL);
+            builder = builder.modes(Mode::ALL);
         }
         if settings.has_local {
             builder = builder.local(&functions()[0].library).local(&functions()[2].library);

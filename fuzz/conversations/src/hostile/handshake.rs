@@ -89,9 +89,9 @@ impl Hostile<'_> {
                     control.send(&Message::Ready { endpoint: changed(end, seed), stream: reply() }, borrowed);
             }
             HandshakeKind::OddDescriptors(seed) if control.carries_descriptors() => {
-                let odd = Odd::some(seed, end.region_len);
-                let _ = control.send(&Message::Ready { endpoint: end, stream: reply() }, &odd.borrowed());
-                kept.extend(odd.kept);
+                let len = end.region_len;
+                let ready = Message::Ready { endpoint: end, stream: reply() };
+                messages::send_odd(control, &ready, seed, len, kept);
             }
             HandshakeKind::Spoilt(seed) => {
                 let bytes = messages::spoilt(&Message::Ready { endpoint: end, stream: reply() }, seed);

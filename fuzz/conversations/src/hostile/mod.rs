@@ -17,7 +17,7 @@ use farjump_core::mailbox::region_len;
 use farjump_core::transport::{OpenRequest, Stream, Transport};
 use fastrand::Rng;
 
-use crate::descriptors::{MAY_BLOCK, Odd};
+use crate::descriptors::MAY_BLOCK;
 use crate::functions::{ALIGNED, NAMES, functions, id_of, made_up};
 use crate::messages;
 use crate::step::{Code, Ending, Epoch, FrameStep, Index, Saying, Settings};
@@ -286,9 +286,8 @@ impl<'s> Hostile<'s> {
         let kept = &mut self.kept;
         own.with_info(|end, borrowed| match odd {
             Some(seed) if seed.is_multiple_of(2) && control.carries_descriptors() => {
-                let odd = Odd::some(seed, end.region_len);
-                let _ = control.send(&Message::LargeAccept { endpoint: end }, &odd.borrowed());
-                kept.extend(odd.kept);
+                let len = end.region_len;
+                messages::send_odd(control, &Message::LargeAccept { endpoint: end }, seed, len, kept);
             }
             Some(seed) => {
                 drop(control.send(&Message::LargeAccept { endpoint: changed(end, seed) }, borrowed))
@@ -306,16 +305,11 @@ impl<'s> Hostile<'s> {
         if !control.carries_descriptors() {
             return;
         }
-        let odd = Odd::some(seed, 8192);
         let echo = &functions()[0];
         let kinds = [2, 8, 9, 10, 13, 15, 20, 17];
         let message = messages::any(kinds[usize::from(kind) % kinds.len()], echo.id(), echo.image());
-        let mut bytes = messages::bytes_of(&message);
-        let body = bytes.split_off(8);
-        let claimed = if seed.is_multiple_of(5) { (seed >> 16) as usize % 20 } else { odd.passed.len() };
-        let whole = [&messages::head(body.len(), claimed)[..], &body].concat();
-        messages::write(control, &whole, &odd.borrowed());
-        self.kept.extend(odd.kept);
+        let claimed = seed.is_multiple_of(5).then_some((seed >> 16) as usize % 20);
+        messages::write_odd(control, &message, seed, claimed, &mut self.kept);
     }
 
     /// Changes the descriptors that source and target have passed each other.

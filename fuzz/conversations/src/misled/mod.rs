@@ -18,7 +18,6 @@ use farjump_fixtures::raw_target::reply_plan;
 use fastrand::Rng;
 use tempfile::TempDir;
 
-use crate::descriptors::Odd;
 use crate::functions::functions;
 use crate::hostile::changed;
 use crate::messages;
@@ -252,9 +251,8 @@ impl<'s> Liar<'s> {
             HandshakeKind::OddDescriptors(seed) | HandshakeKind::DescriptorsWithHello(seed)
                 if control.carries_descriptors() =>
             {
-                let odd = Odd::some(seed, end.region_len);
-                let _ = control.send(&welcome(end), &odd.borrowed());
-                kept.extend(odd.kept);
+                let len = end.region_len;
+                messages::send_odd(control, &welcome(end), seed, len, kept);
             }
             HandshakeKind::Spoilt(seed) => {
                 let _ = control.flush();
@@ -320,9 +318,8 @@ impl<'s> Liar<'s> {
         own.with_info(|end, borrowed| match seed % 4 {
             1 => drop(control.send(&Message::LargeOffer { endpoint: changed(end, seed) }, borrowed)),
             2 if control.carries_descriptors() => {
-                let odd = Odd::some(seed, end.region_len);
-                let _ = control.send(&Message::LargeOffer { endpoint: end }, &odd.borrowed());
-                kept.extend(odd.kept);
+                let len = end.region_len;
+                messages::send_odd(control, &Message::LargeOffer { endpoint: end }, seed, len, kept);
             }
             3 => {
                 let text = "not now".to_owned();
@@ -381,11 +378,8 @@ impl<'s> Liar<'s> {
                 );
             }
             Turn::SaysWith(kind, seed) if control.carries_descriptors() => {
-                let odd = Odd::some(seed, 8192);
-                let bytes = messages::bytes_of(&messages::any(kind, echo.id(), &[0; 64]));
-                let whole = [&messages::head(bytes.len() - 8, odd.passed.len())[..], &bytes[8..]].concat();
-                messages::write(control, &whole, &odd.borrowed());
-                self.kept.extend(odd.kept);
+                let message = messages::any(kind, echo.id(), &[0; 64]);
+                messages::write_odd(control, &message, seed, None, &mut self.kept);
             }
             Turn::SaysWith(..) => {}
             Turn::Bytes(seed) => messages::write(control, &messages::random(seed, 1..100), &[]),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farjump_fuzz::allocation::live;
+use farjump_fixtures::allocation::live;
 use farjump_handles::{Error, Handle};
 
 use super::Conversation;
@@ -36,8 +36,8 @@ impl Conversation {
         // Claims may take a little more than the capacity.
         assert!(used <= capacity + capacity / 16 + (64 << 10), "{used} bytes of {capacity} are used");
         // Each object also has a line of the store's memory.
-        let taken = live() - own + 64 * handles.len() as isize;
-        let most = (capacity + capacity / 4 + (1 << 20)) as isize;
+        let taken = live() - own + 64 * handles.len() as i64;
+        let most = (capacity + capacity / 4 + (1 << 20)) as i64;
         assert!(
             taken <= most,
             "{} objects in a store of {capacity} bytes take {taken} bytes of memory and heap",

@@ -2,8 +2,8 @@
 
 use super::memory::STEP;
 use super::{EVICTED, Source, State, Table, lines};
-use crate::owner::accounts::{CLAIM, LOAN};
-use crate::owner::object::Object;
+use crate::owner::table::accounts::{CLAIM, LOAN};
+use crate::owner::table::object::Object;
 
 /// Visits of a turn that are kept for its request, and not for ending leases and other work left over.
 const OF_REQUEST: u32 = 40;

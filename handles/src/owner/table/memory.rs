@@ -42,7 +42,7 @@ impl Table {
     }
 
     pub(super) fn no_memory(&self, requested: u64, lack: Lack) -> NoMemory {
-        let left = self.capacity().saturating_sub(self.held() + crate::owner::object::Object::heap(0));
+        let left = self.capacity().saturating_sub(self.held() + crate::owner::table::object::Object::heap(0));
         NoMemory {
             requested,
             used: self.used(),

@@ -6,8 +6,8 @@
 use super::memory::Made;
 use super::{Source, Table};
 use crate::owner::allocator::Block;
-use crate::owner::object::State;
 use crate::owner::spill::{Direction, Done, Job};
+use crate::owner::table::object::State;
 use crate::wire::refusal::{ClaimFailed, Lack, NoMemory, Refusal};
 
 impl Table {

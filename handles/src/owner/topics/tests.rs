@@ -48,15 +48,15 @@ impl World {
     }
 
     fn open(&mut self, source: Source, name: &str) -> Result<u64, Refused> {
-        self.open_with(source, name, &PublisherOptions::default())
+        self.open_with(source, name, &PublisherConfig::default())
     }
 
-    fn open_with(&mut self, source: Source, name: &str, options: &PublisherOptions) -> Result<u64, Refused> {
+    fn open_with(&mut self, source: Source, name: &str, options: &PublisherConfig) -> Result<u64, Refused> {
         self.exchange(|topics, table| topics.open(table, source, name, options))
     }
 
     fn subscribe(&mut self, source: Source, name: &str) -> Result<u64, Refused> {
-        let options = SubscriberOptions::default();
+        let options = SubscriberConfig::default();
         self.exchange(|topics, table| topics.subscribe(table, source, name, &options)).map(|(id, _)| id)
     }
 
@@ -197,7 +197,7 @@ fn items_that_ended_sources_left_stay_until_their_place_is_wanted() {
 #[test]
 fn a_discarded_topic_frees_its_name_at_once_and_entries_gradually() {
     let mut world = World::new(64 << 20);
-    let options = PublisherOptions::default().capacity(MAX_TOPIC_CAPACITY);
+    let options = PublisherConfig::default().capacity(MAX_TOPIC_CAPACITY);
     let id = world.open_with(ONE, "full", &options).unwrap();
     let (number, handle) = world.object();
     for _ in 0..20_000 {
@@ -219,7 +219,7 @@ fn a_discarded_topic_frees_its_name_at_once_and_entries_gradually() {
 #[test]
 fn entries_kept_for_a_leaving_subscriber_are_removed_in_bounded_steps() {
     let mut world = World::new(64 << 20);
-    let options = PublisherOptions::default().capacity(1000).keep(10);
+    let options = PublisherConfig::default().capacity(1000).keep(10);
     let publisher = world.open_with(ONE, "slow", &options).unwrap();
     let slow = world.subscribe(TWO, "slow").unwrap();
     let (_, handle) = world.object();
@@ -274,7 +274,7 @@ fn entries_and_losses_equal_those_of_a_simple_list_model() {
     for round in 0..100 {
         let mut world = World::new(1 << 20);
         let capacity = random.u32(1..6);
-        let options = PublisherOptions::default().capacity(capacity).overflow(Overflow::DropOldest);
+        let options = PublisherConfig::default().capacity(capacity).overflow(Overflow::DropOldest);
         let (_, handle) = world.object();
         // For each entry, whether it is an item, and whether it was dropped.
         let mut entries: Vec<(bool, bool)> = Vec::new();

@@ -204,7 +204,7 @@ fn after_any_sequence_of_calls_order_is_kept_and_nothing_is_left() {
                     publishers.extend(store.publisher("any", options.clone()));
                 }
                 1 if readers.len() < 3 => {
-                    let from = if random.bool() { subscriber() } else { subscriber().from_now() };
+                    let from = if random.bool() { subscriber() } else { subscriber().from_now(true) };
                     let subscriber = store.subscribe("any", from).unwrap();
                     readers.push(Reader { subscriber, last: Default::default() });
                 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farjump_handles::{Handle, Overflow, StreamFault, SubscriberOptions};
+use farjump_handles::{Handle, Overflow, StreamFault, SubscriberConfig};
 
 use super::support::{
     Owner, briefly, eventually, fault, number_in, numbers, objects, owners, publish_number, publisher, soon,
@@ -14,7 +14,7 @@ fn each_publishers_order_is_kept_for_each_subscriber_over_every_transport() {
     const PUBLISHERS: u64 = 3;
     for owner in owners() {
         let count = if owner.key.is_none() { 200 } else { 40 };
-        let options = SubscriberOptions::default().publishers(PUBLISHERS as u32 + 1);
+        let options = SubscriberConfig::default().publishers(PUBLISHERS as u32 + 1);
         std::thread::scope(|scope| {
             let subscribers: Vec<_> = (0..3)
                 .map(|_| {
@@ -146,7 +146,7 @@ fn late_subscribers_get_what_is_kept_or_what_comes_by_choice() {
     assert!(matches!(fault(first.next(&mut briefly()).unwrap_err()), StreamFault::NoEntry(_)));
     assert_eq!(objects(&owner.store), 3);
     let mut oldest = client.subscribe("late", subscriber()).unwrap();
-    let mut now = client.subscribe("late", subscriber().from_now()).unwrap();
+    let mut now = client.subscribe("late", subscriber().from_now(true)).unwrap();
     // New entries replace kept ones.
     for number in 8..13 {
         publish_number(&mut publisher, number).unwrap();
@@ -160,7 +160,7 @@ fn late_subscribers_get_what_is_kept_or_what_comes_by_choice() {
     drop((first, oldest, now));
     let mut later = owner.store.subscribe("late", subscriber()).unwrap();
     assert_eq!(numbers(&mut later, get), [10, 11, 12]);
-    let mut never = owner.store.subscribe("late", subscriber().from_now()).unwrap();
+    let mut never = owner.store.subscribe("late", subscriber().from_now(true)).unwrap();
     assert!(matches!(fault(never.next(&mut briefly()).unwrap_err()), StreamFault::NoEntry(_)));
     assert_eq!(fault(client.discard_topic("late").unwrap_err()), StreamFault::InUse);
     drop((later, never));

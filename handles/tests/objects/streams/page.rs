@@ -7,15 +7,15 @@ use super::support::Owner;
 fn calls(client: &Client, handle: &Handle, pixels: &[u8], mut show: impl FnMut(&[u8])) -> Result<(), Error> {
     use std::time::Duration;
 
-    use farjump_handles::{Patience, PublisherOptions, SubscriberOptions};
+    use farjump_handles::{Patience, PublisherConfig, SubscriberConfig};
 
-    let mut publisher = client.publisher("frames", PublisherOptions::default())?;
+    let mut publisher = client.publisher("frames", PublisherConfig::default())?;
     // The topic owns this object, and the other one stays its maker's.
     publisher.publish_bytes("frame", &[pixels])?;
     publisher.publish(handle)?;
     publisher.finish()?;
 
-    let mut subscriber = client.subscribe("frames", SubscriberOptions::default())?;
+    let mut subscriber = client.subscribe("frames", SubscriberConfig::default())?;
     while let Some(item) = subscriber.next(&mut Patience::of(Duration::from_secs(10)))? {
         let view = client.get(item.handle())?;
         show(&view);

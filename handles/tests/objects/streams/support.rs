@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use farjump::{Key, Target, TargetThread};
 use farjump_handles::{
-    Client, Error, Handle, Patience, Publisher, PublisherOptions, Store, StreamFault, Subscriber,
-    SubscriberOptions,
+    Client, Error, Handle, Patience, Publisher, PublisherConfig, Store, StreamFault, Subscriber,
+    SubscriberConfig,
 };
 
 /// A store at a target of its own, and the path of its clients.
@@ -101,12 +101,12 @@ pub(super) fn fault(error: Error) -> StreamFault {
     }
 }
 
-pub(super) fn publisher() -> PublisherOptions {
-    PublisherOptions::default()
+pub(super) fn publisher() -> PublisherConfig {
+    PublisherConfig::default()
 }
 
-pub(super) fn subscriber() -> SubscriberOptions {
-    SubscriberOptions::default()
+pub(super) fn subscriber() -> SubscriberConfig {
+    SubscriberConfig::default()
 }
 
 pub(super) fn number_in(bytes: &[u8]) -> u64 {

@@ -82,7 +82,7 @@ pub(super) fn serve(
             .with_transport(transport)
             .transport(&name)
             .export("printf", printf as unsafe extern "C" fn(_, _, _, _, _) -> _)
-            .modes(&Mode::ALL)
+            .modes(Mode::ALL)
             .mailbox_size(MAILBOX)
             .max_payload(MAX_PAYLOAD)
             .arena_size(ARENA_SIZE)

@@ -26,7 +26,7 @@ pub(in crate::conformance) fn refusals(fixture: &Fixture) -> Counted {
     // A target cannot have this function itself.
     let (due, word) = match fixture.mode() {
         Mode::Local => (RefusalCause::CodeMissing, "`missing`"),
-        _ => (RefusalCause::UnresolvedImport, "conformance_offers_no_such_function"),
+        _ => (RefusalCause::UnresolvedImport, "no_such_function"),
     };
     let (mut refused, mut seen) = (0, 0);
     for round in 0..ROUNDS {

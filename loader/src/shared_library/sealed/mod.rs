@@ -28,9 +28,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
 
 use crate::code_id;
-#[cfg(feature = "build")]
 use crate::library::carried_source::CarriedSource;
-#[cfg(feature = "build")]
 use crate::library::file_contents::Carrier;
 use crate::shared_library::elf_file;
 use object::{Object, Role};
@@ -75,7 +73,6 @@ impl LibraryFile {
     }
 
     /// The source that it carries, if it is an ifunc library.
-    #[cfg(feature = "build")]
     pub(crate) fn source(&self) -> Option<CarriedSource> {
         source_in(&self.bytes, &self.path)
     }
@@ -106,7 +103,6 @@ impl LibraryFile {
 }
 
 /// The source that the library of these bytes carries, if it is an ifunc library.
-#[cfg(feature = "build")]
 pub(crate) fn source_in(bytes: &[u8], path: &Path) -> Option<CarriedSource> {
     CarriedSource::of(Carrier::parse(bytes).ok()?.elf(), path)
 }

@@ -121,16 +121,14 @@ pub(super) fn check() -> Result<(), Cause> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::exit;
     use std::thread;
     use std::time::Duration;
 
     use farjump_core::transport::{OpenRequest, UnconnectedEndpoint};
-    use farjump_fixtures::helper_process::{DONE, role, test_in_role};
     use farjump_fixtures::this_test;
 
     use super::*;
-    use crate::ucx::Am;
+    use crate::ucx::am::tests::in_roles_over_tcp;
     use crate::ucx::am::unconnected::UnconnectedAm;
 
     /// Turns after which every endpoint could have ended, and turns of a stage in which requests are under way. UCX
@@ -198,27 +196,13 @@ mod tests {
         drop(open());
     }
 
-    /// Runs `body` in its own process, whose UCX has only TCP.
-    fn over_tcp(test: &str, body: impl FnOnce()) {
-        if !role().is_empty() {
-            body();
-            exit(DONE);
-        }
-        if let Err(why) = Am::with_tcp().usable() {
-            return println!("skipped: {why}");
-        }
-        let mut again = test_in_role(test, &["over tcp"]);
-        let status = again.env("UCX_TLS", "tcp,self").status().unwrap();
-        assert_eq!(status.code(), Some(DONE), "{status}");
-    }
-
     #[test]
     fn a_dropped_endpoint_stays_until_the_reply_to_another_peer_has_left() {
-        over_tcp(this_test!(), || (0..12).for_each(drop_between_two_peers));
+        in_roles_over_tcp(this_test!(), &["alone"], |_| (0..12).for_each(drop_between_two_peers));
     }
 
     #[test]
     fn opening_is_refused_while_too_many_dropped_endpoints_have_stalled_peers() {
-        over_tcp(this_test!(), drop_too_many);
+        in_roles_over_tcp(this_test!(), &["alone"], |_| drop_too_many());
     }
 }

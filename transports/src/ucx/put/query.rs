@@ -5,16 +5,13 @@
 //! its request (`ucp_request_query`): `{cpml|proto} put from host memory length 8 short rc_verbs/mlx5_0:1 83.3 MB/s
 //! 0.09 us`. The text is for display and no stable format. Text of another form counts as a put that is not native.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::CStr;
 use std::mem::MaybeUninit;
 
 use farjump_ucx_sys::{
-    UCP_OP_ATTR_FLAG_NO_IMM_CMPL, UCP_REQUEST_ATTR_FIELD_INFO_STRING,
-    UCP_REQUEST_ATTR_FIELD_INFO_STRING_SIZE, UCS_OK, Ucx, ucp_request_attr_t, ucp_request_param_t,
-    ucs_status_ptr_t,
+    UCP_REQUEST_ATTR_FIELD_INFO_STRING, UCP_REQUEST_ATTR_FIELD_INFO_STRING_SIZE, UCS_OK, Ucx,
+    ucp_request_attr_t, ucs_status_ptr_t,
 };
-
-use super::remote_region::Peer;
 
 /// Space for UCX's text. UCX truncates longer text.
 const TEXT_LEN: usize = 1024;
@@ -28,27 +25,6 @@ pub(super) enum How {
     Emulated(String),
     /// Unknown: the older protocols.
     Unknown,
-}
-
-/// Puts `len` bytes at `zeros` to the start of the peer's region. Returns UCX's result and description.
-///
-/// # Safety
-/// The peer's UCX endpoint is connected; its region has `len` bytes, and `zeros` is valid for `len` bytes as long as
-/// the put and the worker exist.
-pub(super) unsafe fn put(
-    ucx: &Ucx,
-    peer: &Peer,
-    zeros: *const c_void,
-    len: usize,
-) -> (ucs_status_ptr_t, How) {
-    // SAFETY: zero is valid for all fields, numbers and pointers; UCX reads those that the mask names.
-    let mut params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
-    // Makes UCX return a request even for a put that completes at once.
-    params.op_attr_mask = UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
-    // SAFETY: the caller guarantees endpoint, range and bytes.
-    let request = unsafe { ucx.ucp_put_nbx(peer.endpoint, zeros, len, peer.address, peer.key, &params) };
-    // SAFETY: UCX has just returned `request` for a put.
-    (request, unsafe { said(ucx, request) })
 }
 
 /// Returns UCX's description of a put or a get.

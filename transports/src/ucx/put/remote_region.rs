@@ -1,12 +1,17 @@
 //! A peer's region, reached through UCX.
 
 use std::env;
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::sync::{Mutex, PoisonError};
 
 use farjump_core::transport::{Cause, REGION_UNIT};
-use farjump_ucx_sys::{UCS_OK, UCS_PTR_IS_PTR, Ucx, ucp_ep_h, ucp_rkey_h};
+use farjump_ucx_sys::{
+    UCP_OP_ATTR_FLAG_NO_IMM_CMPL, UCS_OK, UCS_PTR_IS_PTR, Ucx, ucp_ep_h, ucp_request_param_t, ucp_rkey_h,
+    ucs_status_ptr_t,
+};
 
 use super::query::{self, How};
 use crate::fork::{Inherited, Listed};
@@ -192,8 +197,7 @@ impl Peer {
             None => {}
         }
         // SAFETY: the UCX endpoint is connected, a region is at least a page, and the zeroes are static.
-        let (request, how) =
-            unsafe { query::put(self.ucx, self, ZEROS.as_ptr().cast(), size_of_val(&ZEROS)) };
+        let (request, how) = unsafe { self.put(ZEROS.as_ptr().cast(), size_of_val(&ZEROS)) };
         if UCS_PTR_IS_PTR(request) {
             // SAFETY: the request was not freed before. UCX continues the put as long as it has the endpoint.
             unsafe { self.ucx.ucp_request_free(request) };
@@ -202,6 +206,23 @@ impl Peer {
             How::Emulated(said) => Err(self.emulated(Some(&said))),
             How::Native | How::Unknown => Ok(()),
         }
+    }
+
+    /// Puts `len` bytes at `zeros` to the start of the region. Returns UCX's result and description.
+    ///
+    /// # Safety
+    /// The UCX endpoint is connected; the region has `len` bytes, and `zeros` is valid for `len` bytes as long as the
+    /// put and the worker exist.
+    pub(super) unsafe fn put(&self, zeros: *const c_void, len: usize) -> (ucs_status_ptr_t, How) {
+        // SAFETY: zero is valid for all fields, numbers and pointers; UCX reads those that the mask names.
+        let mut params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
+        // Makes UCX return a request even for a put that completes at once.
+        params.op_attr_mask = UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+        // SAFETY: the caller guarantees endpoint, range and bytes.
+        let request =
+            unsafe { self.ucx.ucp_put_nbx(self.endpoint, zeros, len, self.address, self.key, &params) };
+        // SAFETY: UCX has just returned `request` for a put.
+        (request, unsafe { query::said(self.ucx, request) })
     }
 
     /// Returns the cause for rejecting a peer with emulated writes; `said` is UCX's description.

@@ -147,6 +147,28 @@ impl Offer {
 }
 
 impl EndpointAddress {
+    /// The address of a queue pair of `port`, whose first packet has this number. Its owner adds the memory that
+    /// peers may write.
+    pub(in crate::verbs) fn of(port: &Port, queue: u32, packet: u32) -> EndpointAddress {
+        EndpointAddress {
+            queue,
+            packet,
+            is_ethernet: port.is_ethernet,
+            lid: port.lid,
+            gid: port.gid.raw,
+            // No other kind has a number above 2.
+            gid_kind: port.gid.kind as u8,
+            is_global: port.is_global,
+            mtu: port.mtu,
+            partition: port.partition.1,
+            in_order: false,
+            receives: 0,
+            max_frame: 0,
+            credit_word: RemoteRegion::default(),
+            region: RemoteRegion::default(),
+        }
+    }
+
     fn check(&self, backend: Backend) -> Result<(), String> {
         if self.queue >> BITS != 0 || self.packet >> BITS != 0 {
             return Err(format!("its queue pair is {:#x}, its first packet {:#x}", self.queue, self.packet));

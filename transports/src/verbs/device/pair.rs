@@ -159,7 +159,7 @@ pub(in crate::verbs) fn is_apart(port: &Port, peer: &EndpointAddress) -> bool {
 /// The queue pair is the device's, new, and is not used after this.
 pub(in crate::verbs) unsafe fn places_in_order(device: &Device, qp: NonNull<ibv_qp>) -> bool {
     // SAFETY: the queue pair exists.
-    let own = device.port.address(unsafe { qp.as_ref() }.qp_num, 0);
+    let own = EndpointAddress::of(&device.port, unsafe { qp.as_ref() }.qp_num, 0);
     let Ok(connected) = connected(&device.port, &device.options, &own) else { return false };
     let changes = [ready(&device.port), connected, sending(&device.options, 0)];
     let is_sending = changes.into_iter().all(|(mut to, fields)| {
@@ -196,9 +196,9 @@ mod tests {
     fn packets_use_the_peers_lid_within_a_subnet_otherwise_the_routers() {
         let own = port(false, "fec0::1", 4);
         let options = Options::default();
-        let near = path(&own, &options, &port(false, "fec0::2", 5).address(1, 0)).unwrap();
+        let near = path(&own, &options, &EndpointAddress::of(&port(false, "fec0::2", 5), 1, 0)).unwrap();
         assert_eq!((near.dlid, near.is_global, near.port_num), (5, 0, 2));
-        let far = port(false, "fec0:0:0:7::2", 5).address(1, 0);
+        let far = EndpointAddress::of(&port(false, "fec0:0:0:7::2", 5), 1, 0);
         let Err(Cause::Address(said)) = path(&own, &options, &far) else { panic!("there is no path") };
         assert!(said.contains("subnet fec0:0:0:7:: and this process in fec0::"), "{said}");
         assert!(said.contains("router="), "{said}");
@@ -207,15 +207,20 @@ mod tests {
         // SAFETY: all fields of a GID are bytes.
         assert_eq!(unsafe { routed.grh.dgid.raw }, far.gid);
         // A router does not change the path to peers of the same subnet.
-        let near =
-            path(&own, &options.with("router=0x31").unwrap(), &port(false, "fec0::2", 5).address(1, 0));
+        let near = path(
+            &own,
+            &options.with("router=0x31").unwrap(),
+            &EndpointAddress::of(&port(false, "fec0::2", 5), 1, 0),
+        );
         assert_eq!(near.unwrap().dlid, 5);
     }
 
     #[test]
     fn on_ethernet_the_gids_say_the_path_whatever_their_first_halves() {
         let own = port(true, "2001:db8::1", 0);
-        let path = path(&own, &Options::default(), &port(true, "2001:db8:1::1", 0).address(1, 0)).unwrap();
+        let path =
+            path(&own, &Options::default(), &EndpointAddress::of(&port(true, "2001:db8:1::1", 0), 1, 0))
+                .unwrap();
         assert_eq!((path.dlid, path.is_global, path.grh.hop_limit), (0, 1, HOPS));
     }
 }

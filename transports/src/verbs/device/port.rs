@@ -10,7 +10,6 @@ use farjump_rdma_sys::{
     IBV_PORT_ARMED, IBV_PORT_DOWN, IBV_PORT_INIT, Verbs, ibv_context, ibv_gid_entry, ibv_port_attr,
 };
 
-use super::address::{EndpointAddress, RemoteRegion};
 use super::interfaces::Interfaces;
 use super::sysfs::System;
 use crate::verbs::options::{Gid, Options, address_of, bytes_of_mtu};
@@ -156,28 +155,6 @@ impl Port {
             max_message: attributes.max_msg_sz.max(u32::from(mtu)),
             partition,
         })
-    }
-
-    /// The address of a queue pair of this port, whose first packet has this number. Its owner adds the memory that
-    /// peers may write.
-    pub(in crate::verbs) fn address(&self, queue: u32, packet: u32) -> EndpointAddress {
-        EndpointAddress {
-            queue,
-            packet,
-            is_ethernet: self.is_ethernet,
-            lid: self.lid,
-            gid: self.gid.raw,
-            // No other kind has a number above 2.
-            gid_kind: self.gid.kind as u8,
-            is_global: self.is_global,
-            mtu: self.mtu,
-            partition: self.partition.1,
-            in_order: false,
-            receives: 0,
-            max_frame: 0,
-            credit_word: RemoteRegion::default(),
-            region: RemoteRegion::default(),
-        }
     }
 }
 

@@ -153,7 +153,7 @@ impl Queue {
                 len: 8,
                 key: self.credit_memory.remote_key(),
             },
-            ..self.device.port.address(queue, self.packet)
+            ..EndpointAddress::of(&self.device.port, queue, self.packet)
         }
     }
 

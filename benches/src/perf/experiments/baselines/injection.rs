@@ -8,6 +8,7 @@ use farjump::{Library, Link, Mode, Target, TargetBuilder, WaitPolicy};
 use crate::perf::experiments::bitcode::{has_bitcode, takes_bitcode};
 use crate::perf::experiments::role::{Receiver, Source, look_and_count};
 use crate::perf::process::child_protocol::Set;
+use crate::perf::process::counterpart::Counterpart;
 use crate::perf::process::liveness::{CONNECTING, PATIENCE, Watch};
 use crate::perf::process::place;
 use crate::perf::process::shared_memory::Memory;
@@ -44,6 +45,24 @@ impl<'a> Calls<'a> {
 pub(crate) fn attempt(link: &Link, library: &Library, mode: Mode, args: &[u8]) -> Result<(), farjump::Error> {
     link.set_mode(mode);
     link.inject(library, args)?.wait(PATIENCE).map(drop)
+}
+
+/// Makes one such call while the target serves. The inner error is the reason why the case cannot be measured.
+///
+/// # Errors
+/// The target is gone.
+pub(crate) fn attempt_served(
+    counterpart: &mut Counterpart,
+    endpoint: usize,
+    link: &Link,
+    library: &Library,
+    mode: Mode,
+    args: &[u8],
+) -> Result<Result<(), String>, Failure> {
+    match counterpart.serve(endpoint, || attempt(link, library, mode, args))? {
+        Err(error @ farjump::Error::Wait(farjump::WaitError::PeerGone { .. })) => Err(error.into()),
+        attempted => Ok(attempted.map_err(|error| error.to_string())),
+    }
 }
 
 impl Source for Calls<'_> {
@@ -158,7 +177,7 @@ impl Polls {
         finish: impl FnOnce(TargetBuilder<'static>) -> TargetBuilder<'static>,
     ) -> Result<Polls, Failure> {
         let builder = place::target(&set.folder, &set.host, socket, transport)?
-            .modes(&Mode::ALL)
+            .modes(Mode::ALL)
             .local(local)
             .mailbox_size(set.ring)
             .handshake_timeout(CONNECTING);

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use farjump::{ForwardLimits, Library, Link, Mode, Target, TargetBuilder};
+use farjump::{Library, Link, Mode, Target, TargetBuilder};
 
 use super::client::Client;
 use super::message::{self, Ended, Message, Place};
@@ -57,14 +57,12 @@ impl Variant {
         refused: &Refused,
         wait: extern "C" fn(u64),
     ) -> Result<TargetBuilder<'static>, Failure> {
-        let mut limits = ForwardLimits::default();
-        limits.hops = HOPS;
         let refused = refused.clone();
         let mut builder = place::target(&self.folder, "", &self.socket(own), &self.transport)?
             .mailbox_size(self.mailbox)
             .arena_size(ARENA)
             .handshake_timeout(CONNECTING)
-            .forward_limits(limits)
+            .max_hops(HOPS)
             .forward_mode(self.mode)
             .on_refused(move |_, refusal| refused.note(refusal.to_string()))
             .export("perf_wire_stamp", wire::stamp as extern "C" fn() -> _)

@@ -15,25 +15,24 @@ mod message;
 mod messages;
 pub(in crate::perf) mod options;
 mod processes;
-mod rows;
 mod server;
 mod shard;
-pub(in crate::perf) mod shown;
 mod table;
 mod wire;
 
 use std::sync::Arc;
 
 use farjump::Mode;
-use indicatif::ProgressBar;
 
+use super::experiment::{self, Experiment, Measured};
 use super::setting::Setting;
 use crate::perf::options::Perf;
 use crate::perf::process::place;
-use crate::perf::report::metric::Against;
-use crate::perf::report::progress::{check_signals, progress};
-use crate::perf::report::statistics::{Round, Series, median};
-use crate::perf::report::{Report, RoundState};
+use crate::perf::report::Report;
+use crate::perf::report::key::Key;
+use crate::perf::report::metric::{Against, Metric};
+use crate::perf::report::row::Row;
+use crate::perf::report::statistics::Round;
 use crate::program::failure::Failure;
 use client::{Chases, Timed};
 use contestants::{Contestant, Contestants, Player};
@@ -70,11 +69,13 @@ pub(in crate::perf) struct Step {
     pub(in crate::perf) chases: usize,
 }
 
-/// The rounds of one contestant in a step.
-pub(in crate::perf) struct Measured {
-    pub(in crate::perf) series: Series,
-    /// Messages of a chase, in each round's mean.
-    pub(in crate::perf) messages: Vec<f64>,
+/// The experiment: all contestants, and the chases of the round under way.
+struct Chase {
+    field: Contestants,
+    table: Arc<Table>,
+    chases: Vec<table::Chase>,
+    /// The depth and the chases under way of the last step without a wire, and each contestant's median.
+    bases: Option<(u32, usize, Vec<Option<f64>>)>,
 }
 
 /// # Errors
@@ -105,33 +106,19 @@ pub(in crate::perf) fn run(
     let outstanding = options.chase.outstanding.clone().map_or(OUTSTANDING.to_vec(), |numbers| numbers.0);
     let most = outstanding.iter().copied().max().unwrap_or(1);
     let server = Server::start(setting.cpus.map(|cpus| cpus.target))?;
-    let mut field = Contestants::set(setting, &table, server, modes, against, most)?;
+    let field = Contestants::set(setting, &table, server, modes, against, most)?;
     let depths = options.chase.depths.clone().map_or(DEPTHS.to_vec(), |numbers| numbers.0);
     let wires = options.chase.wires.clone().map_or(WIRES.to_vec(), |latencies| latencies.0);
-    let bar = progress(depths.len() * outstanding.len() * wires.len() * options.rounds as usize);
-    let mut measured = Ok(());
-    'all: for depth in depths {
+    let mut steps = Vec::new();
+    for depth in depths {
         for outstanding in &outstanding {
-            // The times without a wire, for the formula.
-            let mut bases: Option<Vec<Option<f64>>> = None;
-            for wire in &wires {
-                let step = Step::new(depth as u32, *outstanding, *wire, options.iterations);
-                let (results, ended) = field.measure(&table, step, options.rounds, &bar, report);
-                if *wire == 0 {
-                    bases = Some(
-                        results.iter().map(|one| one.as_ref().and_then(|one| one.series.median())).collect(),
-                    );
-                }
-                report.rows.extend(rows::rows(&field.all, &results, step, bases.as_deref(), &table));
-                if ended.is_err() {
-                    measured = ended;
-                    break 'all;
-                }
-            }
+            let step = |wire: &u64| Step::new(depth as u32, *outstanding, *wire, options.iterations);
+            steps.extend(wires.iter().map(step));
         }
     }
-    bar.finish_and_clear();
-    measured.and_then(|()| field.end())
+    let mut chase = Chase { field, table, chases: Vec::new(), bases: None };
+    let measured = experiment::run(&mut chase, &steps, options.rounds, report);
+    measured.and_then(|()| chase.field.end())
 }
 
 impl Step {
@@ -151,68 +138,18 @@ impl Step {
     }
 }
 
-impl Contestants {
-    /// Measures all contestants in a step. Returns the rounds that all have, and the reason why there are no more.
+impl Contestant {
+    /// Runs these chases over a wire. The inner error is the reason why the contestant is missing.
     fn measure(
         &mut self,
-        table: &Table,
-        step: Step,
-        rounds: u32,
-        bar: &ProgressBar,
-        report: &mut Report,
-    ) -> (Vec<Option<Measured>>, Result<(), Failure>) {
-        let mut results: Vec<Option<Measured>> = self.all.iter().map(|_| None).collect();
-        for round in 1..=rounds {
-            let Step { depth, outstanding, wire, chases } = step;
-            bar.set_message(format!("depth {depth}, {outstanding} at a time, {wire} ns, round {round}"));
-            // Most contestants end with this process alone.
-            if let Err(failure) = check_signals() {
-                return (results, Err(failure));
-            }
-            report.rounds.push(RoundState::of(message::LEN, round, None));
-            let chases = table.chases(depth, chases, round);
-            let chases = Chases { chases: &chases, outstanding, log2: table.log2() };
-            for (one, result) in self.all.iter_mut().zip(&mut results) {
-                match one.measure(&self.server, &chases, wire) {
-                    Ok(None) => {}
-                    Ok(Some(timed)) => {
-                        if let Err(failure) = add(result, timed) {
-                            return (results, Err(failure));
-                        }
-                    }
-                    Err(failure) => {
-                        let why = format!("{}: {failure}", one.name);
-                        return (results, Err(Failure::new(why)));
-                    }
-                }
-            }
-            bar.inc(1);
-        }
-        (results, Ok(()))
-    }
-}
-
-fn add(result: &mut Option<Measured>, timed: Timed) -> Result<(), Failure> {
-    let measured = match result {
-        Some(measured) => measured,
-        None => result.insert(Measured { series: Series::new()?, messages: Vec::new() }),
-    };
-    measured.messages.push(timed.messages);
-    measured.series.add(Round::timed(timed.us, timed.singles));
-    Ok(())
-}
-
-impl Measured {
-    /// Returns the messages of a chase.
-    pub(in crate::perf) fn messages(&self) -> Option<f64> {
-        median(&self.messages)
-    }
-}
-
-impl Contestant {
-    /// Runs these chases over a wire. Returns nothing where the contestant is missing.
-    fn measure(&mut self, server: &Server, chases: &Chases<'_>, wire: u64) -> Result<Option<Timed>, Failure> {
-        let Ok(Player { client, shards, handled }) = &mut self.player else { return Ok(None) };
+        server: &Server,
+        chases: &Chases<'_>,
+        wire: u64,
+    ) -> Result<Result<Timed, String>, Failure> {
+        let Player { client, shards, handled } = match &mut self.player {
+            Ok(player) => player,
+            Err(why) => return Ok(Err(why.clone())),
+        };
         let (timed, polled) = shards.while_served(server, wire, |watch| chases.run(&mut **client, watch))?;
         // Shards handle all messages but those that end at the client.
         if let Some(handled) = handled {
@@ -224,6 +161,78 @@ impl Contestant {
                 )));
             }
         }
-        Ok(Some(timed))
+        Ok(Ok(timed))
+    }
+}
+
+impl Experiment for Chase {
+    type Step = Step;
+
+    fn contestants(&self) -> usize {
+        self.field.all.len()
+    }
+
+    fn begin(&mut self, _step: Step) -> Result<Vec<Option<String>>, Failure> {
+        Ok(self.field.all.iter().map(|one| one.player.as_ref().err().cloned()).collect())
+    }
+
+    fn begin_round(&mut self, step: Step, round: u32) -> Result<Option<f64>, Failure> {
+        self.chases = self.table.chases(step.depth, step.chases, round);
+        Ok(None)
+    }
+
+    fn measure(&mut self, step: Step, contestant: usize) -> Result<Result<Round, String>, Failure> {
+        let chases = Chases { chases: &self.chases, outstanding: step.outstanding, log2: self.table.log2() };
+        let one = &mut self.field.all[contestant];
+        let measured = one.measure(&self.field.server, &chases, step.wire);
+        let measured = measured.map_err(|failure| Failure::new(format!("{}: {failure}", one.name)))?;
+        Ok(measured.map(|Timed { us, singles, messages }| {
+            Round::timed(us, singles).with([(Key::Messages, messages)])
+        }))
+    }
+
+    fn described(&self, step: Step, contestant: usize) -> Row {
+        let one = &self.field.all[contestant];
+        let lane = one.player.as_ref().ok().and_then(|player| player.client.lane());
+        Row { metric: Metric::Chase.name(), unit: Metric::Chase.unit(), subject: one.name, ..Row::default() }
+            .with(Key::Transport, one.transport.clone())
+            .with(Key::Mode, one.mode)
+            .with(Key::Lane, lane)
+            .with(Key::Shards, self.table.shards())
+            .with(Key::ShardsIn, one.shards_in.name())
+            .with(Key::Table, size_of_val(self.table.part(0)))
+            .with(Key::Depth, step.depth)
+            .with(Key::Outstanding, step.outstanding)
+            .with(Key::Size, message::LEN)
+            .with(Key::Iterations, step.chases)
+            .with(Key::WireUs, step.wire_us())
+    }
+
+    /// Returns a row for each contestant but gets, beside each baseline that comes after it.
+    fn rows(&mut self, step: Step, measured: &Measured) -> Result<Vec<Row>, Failure> {
+        let medians = || measured.outcomes.iter().map(|outcome| outcome.series.median()).collect();
+        if step.wire == 0 {
+            self.bases = Some((step.depth, step.outstanding, medians()));
+        }
+        let bases = self.bases.as_ref().filter(|(depth, outstanding, _)| {
+            (*depth, *outstanding) == (step.depth, step.outstanding) && step.outstanding == 1
+        });
+        // Each message adds a latency.
+        let model = |contestant: usize| {
+            let messages = measured.outcomes[contestant].series.figure(Key::Messages)?;
+            Some(bases?.2[contestant]? + messages * step.wire_us())
+        };
+        let mut rows = Vec::new();
+        let all: Vec<_> = self.field.all.iter().enumerate().collect();
+        for (own, one) in &all {
+            if matches!(one.against, Some(Against::UcxGet | Against::Load)) {
+                continue;
+            }
+            for (at, other) in all.iter().filter(|(at, one)| at > own && one.against.is_some()) {
+                let row = measured.row(*own, Some((other.name, *at)));
+                rows.push(row.with(Key::ModelUs, model(*own)).with(Key::ReferenceModelUs, model(*at)));
+            }
+        }
+        Ok(rows)
     }
 }

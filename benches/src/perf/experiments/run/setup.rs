@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use farjump::{Mode, WaitPolicy};
 
-use super::Bench;
+use super::{Bench, CurrentRound};
 use crate::perf::experiments::baselines::connect::{Host, Paired, alike, hosts, spec_for, wanted};
 use crate::perf::experiments::baselines::memcpy::Copy;
 use crate::perf::experiments::baselines::ring::Layout;
@@ -13,15 +13,12 @@ use crate::perf::experiments::measurement::LINE_SIZE;
 use crate::perf::experiments::setting::Setting;
 use crate::perf::experiments::wake_up;
 use crate::perf::experiments::work::store_len;
-use crate::perf::options::Perf;
-use crate::perf::options::ifuncs::Libraries;
 use crate::perf::options::remote_target::{Peer, Unreached};
 use crate::perf::process::child_protocol::EndpointSpec;
 use crate::perf::process::counterpart::Counterpart;
 use crate::perf::process::place;
 use crate::perf::report::metric::{Against, Metric};
 use crate::program::failure::Failure;
-use crate::program::workspace::Stage;
 
 impl<'a> Bench<'a> {
     /// Sets both processes up.
@@ -29,7 +26,7 @@ impl<'a> Bench<'a> {
     /// # Errors
     /// A transport cannot be used. A missing baseline is reported in its rows.
     pub(crate) fn set(
-        setting: &Setting<'a>,
+        setting: &'a Setting<'a>,
         modes: Vec<Mode>,
         against: &'a [Against],
     ) -> Result<Bench<'a>, Failure> {
@@ -98,7 +95,8 @@ impl<'a> Bench<'a> {
                 }
             });
         }
-        Ok(Bench { options, stage, libraries, modes, counterpart, links, endpoints, against, cases })
+        let current = CurrentRound::default();
+        Ok(Bench { setting, modes, counterpart, links, endpoints, against, cases, current })
     }
 
     /// Starts the sleepers, and a process by which the machine's state is measured.
@@ -106,11 +104,10 @@ impl<'a> Bench<'a> {
     /// # Errors
     /// A transport cannot be used. A missing baseline is reported in its rows.
     pub(crate) fn of_sleepers(
-        setting: &Setting<'a>,
+        setting: &'a Setting<'a>,
         modes: Vec<Mode>,
         against: &'a [Against],
     ) -> Result<Bench<'a>, Failure> {
-        let Setting { options, stage, libraries, .. } = *setting;
         let (raw, layout) = ([EndpointSpec::Baseline(Against::Raw)], Layout::new(0, LINE_SIZE, None)?);
         let Paired { pair, endpoints } = Paired::start(setting, &raw, layout, 0)?;
         let cases = wake_up::wakers(setting, against)?
@@ -118,7 +115,8 @@ impl<'a> Bench<'a> {
             .map(|waker| Case::Sleeper(Box::new(waker)))
             .collect();
         let (counterpart, links) = (Counterpart::Pair(pair), Vec::new());
-        Ok(Bench { options, stage, libraries, modes, counterpart, links, endpoints, against, cases })
+        let current = CurrentRound::default();
+        Ok(Bench { setting, modes, counterpart, links, endpoints, against, cases, current })
     }
 
     /// Connects to the target that runs elsewhere.
@@ -126,13 +124,11 @@ impl<'a> Bench<'a> {
     /// # Errors
     /// Those of [`Peer::connect`].
     pub(crate) fn reach(
-        options: &'a Perf,
-        stage: &'a Stage,
-        transports: &[String],
+        setting: &'a Setting<'a>,
         modes: Vec<Mode>,
         against: &'a [Against],
-        libraries: &'a Libraries,
     ) -> Result<Bench<'a>, Failure> {
+        let Setting { options, transports, libraries, .. } = *setting;
         let (peer, unreached) = Peer::connect(options, transports, libraries)?;
         let links = peer.links().to_vec();
         let mut cases = Vec::new();
@@ -160,6 +156,7 @@ impl<'a> Bench<'a> {
             }
         }
         let (counterpart, endpoints) = (Counterpart::Peer(peer), Vec::new());
-        Ok(Bench { options, stage, libraries, modes, counterpart, links, endpoints, against, cases })
+        let current = CurrentRound::default();
+        Ok(Bench { setting, modes, counterpart, links, endpoints, against, cases, current })
     }
 }

@@ -4,28 +4,28 @@
 //! measures the one-way time of a source that was idle itself. The target polls for the latter's first message only
 //! when it is that source's turn (docs/design/mailbox.md).
 
-mod row;
 mod rss;
 mod sender;
 pub(crate) mod source_count;
 mod sources;
-pub(crate) mod table;
 
 use std::time::Duration;
 
-use indicatif::ProgressBar;
+use farjump::Mode;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::baselines::connect::Paired;
 use super::baselines::ring::Layout;
+use super::experiment::{self, Experiment, Measured};
 use super::measurement::{self, LINE_SIZE, Measurement, STATE_CALLS};
 use super::setting::Setting;
 use crate::perf::process::child_protocol::EndpointSpec;
+use crate::perf::report::Report;
+use crate::perf::report::key::Key;
 use crate::perf::report::metric::{Against, Metric};
-use crate::perf::report::progress::progress;
-use crate::perf::report::{Report, RoundState};
+use crate::perf::report::row::Row;
+use crate::perf::report::statistics::Round;
 use crate::program::failure::Failure;
-use row::{About, Measured, Step};
 pub(in crate::perf) use sender::Caller;
 use sources::{Crowd, Home};
 
@@ -53,7 +53,23 @@ struct Field<'a> {
     lanes: Vec<Lane<'a>>,
     /// Numbers of sources, in ascending order.
     counts: Vec<usize>,
+    /// Time of a reply in the round under way, in nanoseconds.
+    back: f64,
+    /// Reserved beforehand, so that nothing is allocated while calls are timed.
+    times: Vec<Duration>,
 }
+
+/// A number of sources of a transport, and a size.
+#[derive(Clone, Copy)]
+struct Step {
+    lane: usize,
+    sources: usize,
+    size: usize,
+}
+
+/// What is measured, of many sources and then of the one that is alone.
+const METRICS: [(&str, &str); 3] =
+    [("scaling-latency", "us"), ("scaling-turn", "us"), ("scaling-rate", "million/s")];
 
 /// Measures, and adds rows to the report for each number of sources, also those before a failure.
 pub(in crate::perf) fn run(setting: &Setting<'_>, report: &mut Report) -> Result<(), Failure> {
@@ -104,92 +120,24 @@ impl<'a> Field<'a> {
         for lane in &mut lanes {
             lane.alone.grow(&mut paired.pair, 1)?;
         }
-        Ok(Field { setting, paired, lanes, counts })
+        Ok(Field { setting, paired, lanes, counts, back: 0.0, times: Vec::new() })
     }
 
     fn run(&mut self, report: &mut Report) -> Result<(), Failure> {
         let options = self.setting.options;
-        let steps = self.lanes.len() * self.counts.len() * options.sizes.0.len() * options.rounds as usize;
-        let bar = progress(steps);
-        let mut measured = Ok(());
-        'lanes: for lane in 0..self.lanes.len() {
-            for count in 0..self.counts.len() {
-                for size in &options.sizes.0 {
-                    measured = self.step(lane, self.counts[count], *size, report, &bar);
-                    if measured.is_err() {
-                        break 'lanes;
-                    }
-                }
+        let mut steps = Vec::new();
+        for lane in 0..self.lanes.len() {
+            for &sources in &self.counts {
+                steps.extend(options.sizes.0.iter().map(|&size| Step { lane, sources, size }));
             }
         }
-        bar.finish_and_clear();
-        measured
+        experiment::run(self, &steps, options.rounds, report)
     }
 
-    /// Measures with this number of sources. A failure to connect is reported in the rows.
-    fn step(
-        &mut self,
-        lane: usize,
-        sources: usize,
-        size: usize,
-        report: &mut Report,
-        bar: &ProgressBar,
-    ) -> Result<(), Failure> {
-        let options = self.setting.options;
-        let (calls, messages) = options.iterations.map_or(USUAL_CALLS, |asked| (asked, asked));
-        let turns = calls.min(MOST_TURNS);
-        let Field { paired: Paired { pair, endpoints }, lanes, .. } = self;
-        let Lane { transport, alone, processes, here } = &mut lanes[lane];
-        let crowd = if sources <= PROCESSES { processes } else { here };
-        let mut step = Step::new()?;
-        let mut about = About {
-            transport,
-            rule_and_lane: alone.rule_and_lane(),
-            sources,
-            size,
-            iterations: [calls, messages, turns],
-            memory: None,
-            missing: crowd.grow(pair, sources).err().map(|failure| failure.to_string()),
-            ring: options.ring(),
-        };
-        let latency = Measurement {
-            metric: Metric::Latency,
-            size,
-            iterations: calls,
-            warmup: options.warmup.min(calls),
-        };
-        let active = options.active.of(sources);
-        let mut times = vec![Duration::ZERO; calls.max(STATE_CALLS) as usize];
-        let mut rounds = |report: &mut Report| {
-            for round in 1..=options.rounds {
-                bar.set_message(format!("{transport}, {sources} sources, {size} B, round {round}"));
-                let line_ns = measurement::line(pair, endpoints, &mut times)?;
-                report.rounds.push(RoundState::of(size, round, Some(line_ns)));
-                crowd.settle(pair)?;
-                let back = alone.back(pair, calls, &mut times)?;
-                step.add(Measured {
-                    line_ns,
-                    latency: [
-                        crowd.latency(pair, &latency, &mut times)?,
-                        alone.latency(pair, &latency, &mut times)?,
-                    ],
-                    turn: [
-                        crowd.turn(pair, size, &mut times[..turns as usize], back)?,
-                        alone.turn(pair, size, &mut times[..turns as usize], back)?,
-                    ],
-                    rate: [
-                        crowd.stream(pair, size, active, messages)?,
-                        alone.stream(pair, size, 1, messages)?,
-                    ],
-                });
-                bar.inc(1);
-            }
-            Ok(())
-        };
-        let measured = if about.missing.is_none() { rounds(report) } else { Ok(()) };
-        about.memory = crowd.memory(pair);
-        report.rows.extend(step.rows(&about));
-        measured
+    /// Returns the numbers of calls for latency and turn, and of messages for the rate.
+    fn iterations(&self) -> [u32; 3] {
+        let (calls, messages) = self.setting.options.iterations.map_or(USUAL_CALLS, |asked| (asked, asked));
+        [calls, calls.min(MOST_TURNS), messages]
     }
 
     /// Ends all processes.
@@ -200,5 +148,87 @@ impl<'a> Field<'a> {
             }
         }
         self.paired.end()
+    }
+}
+
+impl<'a> Lane<'a> {
+    /// Returns the crowd of this many sources.
+    fn many(&mut self, sources: usize) -> &mut Crowd<'a> {
+        if sources <= PROCESSES { &mut self.processes } else { &mut self.here }
+    }
+}
+
+impl Experiment for Field<'_> {
+    type Step = Step;
+
+    fn contestants(&self) -> usize {
+        2 * METRICS.len()
+    }
+
+    /// Connects further sources. A failure to connect is reported in the rows.
+    fn begin(&mut self, step: Step) -> Result<Vec<Option<String>>, Failure> {
+        let grown = self.lanes[step.lane].many(step.sources).grow(&mut self.paired.pair, step.sources);
+        self.times = vec![Duration::ZERO; self.iterations()[0].max(STATE_CALLS) as usize];
+        Ok(vec![grown.err().map(|failure| failure.to_string()); self.contestants()])
+    }
+
+    fn begin_round(&mut self, step: Step, _round: u32) -> Result<Option<f64>, Failure> {
+        let [calls, ..] = self.iterations();
+        let Field { paired: Paired { pair, endpoints }, lanes, times, .. } = self;
+        let line_ns = measurement::line(pair, endpoints, times)?;
+        let lane = &mut lanes[step.lane];
+        lane.many(step.sources).settle(pair)?;
+        self.back = lane.alone.back(pair, calls, times)?;
+        Ok(Some(line_ns))
+    }
+
+    fn measure(&mut self, step: Step, contestant: usize) -> Result<Result<Round, String>, Failure> {
+        let Step { lane, sources, size } = step;
+        let [calls, turns, messages] = self.iterations();
+        let (options, back) = (self.setting.options, self.back);
+        let Field { paired: Paired { pair, .. }, lanes, times, .. } = self;
+        let (crowd, active) = match contestant % 2 {
+            0 => (lanes[lane].many(sources), options.active.of(sources)),
+            _ => (&mut lanes[lane].alone, 1),
+        };
+        let round = match contestant / 2 {
+            0 => {
+                let warmup = options.warmup.min(calls);
+                let latency = Measurement { metric: Metric::Latency, size, iterations: calls, warmup };
+                crowd.latency(pair, &latency, times)
+            }
+            1 => crowd.turn(pair, size, &mut times[..turns as usize], back),
+            _ => crowd.stream(pair, size, active, messages),
+        };
+        round.map(Ok)
+    }
+
+    fn described(&self, Step { lane, sources, size }: Step, contestant: usize) -> Row {
+        let Lane { transport, alone, .. } = &self.lanes[lane];
+        let (metric, unit) = METRICS[contestant / 2];
+        let (rule, carrier) = alone.rule_and_lane();
+        let row = Row { metric, unit, subject: "farjump", ..Row::default() };
+        if contestant % 2 == 1 {
+            return Row { subject: Against::Alone.name(), ..row };
+        }
+        row.with(Key::Transport, *transport)
+            .with(Key::Mode, Mode::Cached.name())
+            .with(Key::Arrival, rule)
+            .with(Key::Lane, carrier)
+            .with(Key::Sources, sources)
+            .with(Key::Size, size)
+            .with(Key::Iterations, self.iterations()[contestant / 2])
+            .with(Key::Ring, self.setting.options.ring())
+    }
+
+    fn rows(&mut self, step: Step, measured: &Measured) -> Result<Vec<Row>, Failure> {
+        let memory = self.lanes[step.lane].many(step.sources).memory(&self.paired.pair);
+        let row = |metric: usize| {
+            let row = measured.row(2 * metric, Some((Against::Alone.name(), 2 * metric + 1)));
+            row.with(Key::PeerBytes, memory.map(|memory| memory.own))
+                .with(Key::MailboxBytes, memory.map(|memory| memory.shared))
+        };
+        // The rate comes before the turn, which is measured first.
+        Ok([0, 2, 1].map(row).into())
     }
 }

@@ -15,9 +15,10 @@ use crate::perf::experiments::baselines::ring::Layout;
 use crate::perf::experiments::measurement::{Measurement, round_trips};
 use crate::perf::experiments::setting::Setting;
 use crate::perf::process::child::Pair;
-use crate::perf::process::child_protocol::{Order, Played};
+use crate::perf::process::child_protocol::Played;
 use crate::perf::process::liveness::PATIENCE;
 use crate::perf::process::place;
+use crate::perf::report::key::Key;
 use crate::perf::report::metric::Metric;
 use crate::perf::report::statistics::{Round, median};
 use crate::program::failure::Failure;
@@ -49,17 +50,6 @@ pub(super) struct Crowd<'a> {
     /// Memory of the target's process with one source.
     at_first: Option<Resident>,
     args: Vec<u8>,
-}
-
-/// The result of a stream of messages.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Streamed {
-    /// Million messages a second, over all sources.
-    pub(super) rate: f64,
-    /// The target's processor time for each message, in nanoseconds.
-    pub(super) cpu_target: f64,
-    /// The sources' processor time likewise.
-    pub(super) cpu_source: f64,
 }
 
 impl<'a> Crowd<'a> {
@@ -97,8 +87,7 @@ impl<'a> Crowd<'a> {
     }
 
     fn add(&mut self, pair: &mut Pair, sources: usize) -> Result<(), Failure> {
-        let order = Order::Play { endpoint: self.endpoint, size: 0, streams: true, expected: u64::MAX };
-        let (added, _) = pair.play(&order, |_, _| {
+        let ((), _) = pair.serve(self.endpoint, 0, || {
             while self.len() < sources {
                 if self.home == Home::Processes && !self.links.is_empty() {
                     self.others.push(self.process()?);
@@ -111,7 +100,7 @@ impl<'a> Crowd<'a> {
             }
             Ok(())
         })?;
-        Ok(added)
+        Ok(())
     }
 
     /// Starts a source in a process of its own.
@@ -139,8 +128,7 @@ impl<'a> Crowd<'a> {
 
     /// Makes the target poll until all sources that have sent before count as idle.
     pub(super) fn settle(&self, pair: &mut Pair) -> Result<(), Failure> {
-        let order = Order::Play { endpoint: self.endpoint, size: 0, streams: true, expected: u64::MAX };
-        pair.play(&order, |_, _| {
+        pair.serve(self.endpoint, 0, || {
             std::thread::sleep(SETTLE * self.len() as u32);
             Ok(())
         })?;
@@ -172,9 +160,8 @@ impl<'a> Crowd<'a> {
         back: f64,
     ) -> Result<Round, Failure> {
         let first = self.links.first().ok_or_else(|| Failure::new("no source is connected"))?;
-        let order = Order::Play { endpoint: self.endpoint, size, streams: true, expected: u64::MAX };
         let sent = times.len() as u64;
-        let ((), Played { counted, .. }) = pair.play(&order, |_, _| {
+        let ((), Played { counted, .. }) = pair.serve(self.endpoint, size, || {
             for time in &mut *times {
                 let since = Instant::now();
                 while since.elapsed() < IDLE {
@@ -205,20 +192,20 @@ impl<'a> Crowd<'a> {
         Ok(round_trips(pair, self.endpoint, &mut self.calls()?, &empty, times)? / 2.0)
     }
 
-    /// Measures the throughput of `active` sources, with `size` bytes and about `messages` messages, equally
-    /// shared.
+    /// Measures the rate of `active` sources in million messages a second, with `size` bytes and about `messages`
+    /// messages, equally shared. Further figures are the processor time of the target and of all sources for each
+    /// message, in nanoseconds.
     pub(super) fn stream(
         &mut self,
         pair: &mut Pair,
         size: usize,
         active: usize,
         messages: u32,
-    ) -> Result<Streamed, Failure> {
-        let order = Order::Play { endpoint: self.endpoint, size, streams: true, expected: u64::MAX };
+    ) -> Result<Round, Failure> {
         let each = (u64::from(messages) / active as u64).max(1);
         let all = each * active as u64;
         let library = self.library();
-        let (sent, Played { counted, cpu, .. }) = pair.play(&order, |_, _| {
+        let (sent, Played { counted, cpu, .. }) = pair.serve(self.endpoint, size, || {
             // Other processes start first: the code below keeps this one's processor busy.
             let others = &mut self.others[..active.saturating_sub(self.links.len())];
             for other in &mut *others {
@@ -236,11 +223,8 @@ impl<'a> Crowd<'a> {
         })?;
         check_count(counted, all, size)?;
         let (time, all) = ((sent.end - sent.start).max(1), all as f64);
-        Ok(Streamed {
-            rate: all * 1e3 / time as f64,
-            cpu_target: cpu as f64 / all,
-            cpu_source: sent.cpu as f64 / all,
-        })
+        let cpu = [(Key::CpuNsTarget, cpu as f64 / all), (Key::CpuNsSource, sent.cpu as f64 / all)];
+        Ok(Round::of(all * 1e3 / time as f64).with(cpu))
     }
 
     /// Ends the links and the processes.

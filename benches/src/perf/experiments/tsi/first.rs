@@ -12,6 +12,7 @@ use crate::perf::machine::pin;
 use crate::perf::options::ifuncs;
 use crate::perf::process::liveness::PATIENCE;
 use crate::perf::report::Report;
+use crate::perf::report::key::Key;
 use crate::perf::report::progress::check_signals;
 use crate::perf::report::row::Row;
 use crate::perf::report::statistics::{Round, Series};
@@ -45,27 +46,16 @@ pub(super) fn run(setting: &Setting<'_>, bar: &ProgressBar, report: &mut Report)
     }
     let mut parts = Vec::new();
     let missing = measure(setting, &libraries, &mut parts, bar).err();
+    let row = |metric, form: Form| {
+        Row { metric, unit: "us", subject: "farjump", ..Row::default() }.with(Key::Form, form.name())
+    };
     for Part { name, form, kept, series } in &parts {
-        report.rows.push(Row {
-            metric: name,
-            unit: "us",
-            subject: "farjump",
-            form: Some(form.name()),
-            mode: Some(if *kept { "kept" } else { "new" }),
-            ..Row::beside(series, None)
-        });
+        let mode = if *kept { "kept" } else { "new" };
+        report.rows.push(row(name, *form).with(Key::Mode, mode).beside(series, None));
     }
     check_signals()?;
     if let Some(why) = missing {
-        let (form, missing) = (Some(Form::Bitcode.name()), Some(why.to_string()));
-        report.rows.push(Row {
-            metric: "tsi-first",
-            unit: "us",
-            subject: "farjump",
-            form,
-            missing,
-            ..Row::default()
-        });
+        report.rows.push(Row { missing: Some(why.to_string()), ..row("tsi-first", Form::Bitcode) });
     }
     Ok(())
 }

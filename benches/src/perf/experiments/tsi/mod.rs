@@ -3,29 +3,28 @@
 //! call.
 
 mod first;
-pub(in crate::perf) mod table;
 
 use std::rc::Rc;
 use std::time::Duration;
 
 use farjump::core::frame::{Kind, Plan, PlanCode, Trailer};
 use farjump::{Library, Link, Mode, WaitPolicy};
-use indicatif::ProgressBar;
 
-use super::baselines::connect::{Endpoint, Paired};
+use super::baselines::connect::Paired;
 use super::baselines::injection::{self, Calls};
 use super::baselines::ring::Layout;
+use super::experiment::{self, Experiment, Measured};
 use super::measurement::{self, LINE_SIZE, Measurement, STATE_CALLS};
 use super::setting::Setting;
 use crate::perf::options::ifuncs;
-use crate::perf::process::child::Pair;
-use crate::perf::process::child_protocol::{EndpointSpec, Order};
+use crate::perf::process::child_protocol::EndpointSpec;
 use crate::perf::process::place;
+use crate::perf::report::Report;
+use crate::perf::report::key::Key;
 use crate::perf::report::metric::{Against, Metric};
 use crate::perf::report::progress::progress;
 use crate::perf::report::row::Row;
-use crate::perf::report::statistics::{Round, Series, median};
-use crate::perf::report::{Report, RoundState};
+use crate::perf::report::statistics::Round;
 use crate::program::bundled_ifuncs::Source;
 use crate::program::failure::Failure;
 
@@ -61,16 +60,30 @@ impl Form {
     }
 }
 
-/// One way to increment.
+/// farjump over a transport, in a form and a mode.
 struct Case<'a> {
-    /// farjump's transport, form and mode; `None` for the baseline.
-    own: Option<(&'a str, Form, Mode, Rc<Link>)>,
+    transport: &'a str,
+    form: Form,
+    mode: Mode,
     endpoint: usize,
-    frame: Option<usize>,
-    latency: Series,
-    rate: Series,
-    missing: Option<String>,
+    /// The link, or the reason why there is none.
+    link: Result<Rc<Link>, String>,
 }
+
+/// The experiment: all cases, and after them UCX's active messages. Each contestant is measured in two metrics.
+struct Increment<'a> {
+    setting: &'a Setting<'a>,
+    library: Library,
+    paired: Paired,
+    /// The cases of the step under way.
+    cases: Vec<Case<'a>>,
+    /// Reserved beforehand, so that nothing is allocated while calls are timed.
+    times: Vec<Duration>,
+}
+
+const METRICS: [(&str, Metric); 2] = [("tsi-latency", Metric::Latency), ("tsi-rate", Metric::Rate)];
+/// Endpoint of the baseline, after that of the ring by which the machine's state is measured.
+const MESSAGES: usize = 1;
 
 /// Measures, and adds rows to the report, also those before a failure.
 pub(in crate::perf) fn run(setting: &Setting<'_>, report: &mut Report) -> Result<(), Failure> {
@@ -91,46 +104,20 @@ pub(in crate::perf) fn run(setting: &Setting<'_>, report: &mut Report) -> Result
     let library = ifuncs::build_with(&[Source { name: "counter", text: COUNTER }], &["--bitcode"], stage);
     let library =
         library.and_then(|mut built| built.pop().ok_or_else(|| Failure::new("`counter` was not built")))?;
-    let mut paired = Paired::start(setting, &specs, layout, 0)?;
-    let rounds = options.rounds as usize;
-    let bar = progress(options.sizes.0.len() * rounds + first::STEPS * rounds);
-    let measured = measure(setting, &library, &mut paired, &bar, report);
-    let measured = measured.and(paired.end()).and_then(|()| first::run(setting, &bar, report));
+    let paired = Paired::start(setting, &specs, layout, 0)?;
+    let mut increment = Increment { setting, library, paired, cases: Vec::new(), times: Vec::new() };
+    let (sizes, rounds) = (&options.sizes.0, options.rounds);
+    let all = experiment::measurements(&increment, sizes, rounds) + first::STEPS * rounds as usize;
+    let bar = progress(all);
+    let measured = experiment::run_beside(&mut increment, sizes, rounds, &bar, report);
+    // Before the other process ends: UCX would try to reach it again.
+    drop(increment.cases);
+    let measured = measured.and(increment.paired.end()).and_then(|()| first::run(setting, &bar, report));
     bar.finish_and_clear();
     measured
 }
 
-fn measure(
-    setting: &Setting<'_>,
-    library: &Library,
-    paired: &mut Paired,
-    bar: &ProgressBar,
-    report: &mut Report,
-) -> Result<(), Failure> {
-    let Setting { options, .. } = *setting;
-    for &size in &options.sizes.0 {
-        let mut cases = cases(setting, library, size, paired)?;
-        let mut rounds = |report: &mut Report| {
-            for round in 1..=options.rounds {
-                bar.set_message(format!("{size} B, round {round}"));
-                let mut times = vec![Duration::ZERO; STATE_CALLS as usize];
-                let line = measurement::line(&mut paired.pair, &mut paired.endpoints, &mut times)?;
-                report.rounds.push(RoundState::of(size, round, Some(line)));
-                for case in cases.iter_mut().filter(|case| case.missing.is_none()) {
-                    case.measure(options.iterations, options.warmup, size, library, paired)?;
-                }
-                bar.inc(1);
-            }
-            Ok(())
-        };
-        let measured: Result<(), Failure> = rounds(report);
-        add_rows(&cases, size, options.iterations, report);
-        measured?;
-    }
-    Ok(())
-}
-
-/// Returns all ways, connected, with the code at its target. Bitcode is optimised there.
+/// Returns all cases, connected, with the code at its target. Bitcode is optimised there.
 fn cases<'a>(
     setting: &Setting<'a>,
     library: &Library,
@@ -141,57 +128,32 @@ fn cases<'a>(
     let args = vec![7; size];
     for (number, transport) in setting.transports.iter().enumerate() {
         for form in [Form::Native, Form::Bitcode] {
-            let endpoint = 2 + 2 * number + usize::from(form == Form::Bitcode);
+            let endpoint = MESSAGES + 1 + 2 * number + usize::from(form == Form::Bitcode);
             let socket = format!("{transport}-{}", form.name());
             let link = match &paired.endpoints[endpoint] {
                 Err(why) => Err(why.clone()),
                 Ok(_) => {
                     let link = place::link(setting.stage.folder(), &socket, transport)?;
                     let link = link.wait_policy(WaitPolicy::spin_only());
-                    let connected = serve(&mut paired.pair, endpoint, || {
+                    let connect = || {
                         let link = link.connect()?;
                         injection::attempt(&link, library, Mode::Cached, &args)?;
                         if form == Form::Bitcode {
                             std::thread::sleep(SETTLE);
                         }
                         Ok(link)
-                    })?;
+                    };
+                    let (connected, _) = paired.pair.serve(endpoint, 0, || Ok(connect()))?;
                     connected.map(Rc::new).map_err(|error: farjump::Error| error.to_string())
                 }
             };
+            let link = link.map_err(|why| format!("{transport}, {}: {why}", form.name()));
             for mode in [Mode::Cached, Mode::Always] {
-                let (own, missing) = match &link {
-                    Ok(link) => (Some((&**transport, form, mode, Rc::clone(link))), None),
-                    Err(why) => (None, Some(format!("{transport}, {}: {why}", form.name()))),
-                };
-                let frame = Some(frame_len(form.code(library), mode, size));
-                cases.push(Case {
-                    own,
-                    endpoint,
-                    frame,
-                    latency: Series::new()?,
-                    rate: Series::new()?,
-                    missing,
-                });
+                cases.push(Case { transport, form, mode, endpoint, link: link.clone() });
             }
         }
     }
-    let missing = paired.endpoints[1].as_ref().err().cloned();
-    cases.push(Case {
-        own: None,
-        endpoint: 1,
-        frame: None,
-        latency: Series::new()?,
-        rate: Series::new()?,
-        missing,
-    });
     Ok(cases)
-}
-
-/// Makes an endpoint's target serve while `attempt` runs.
-fn serve<T>(pair: &mut Pair, endpoint: usize, attempt: impl FnOnce() -> T) -> Result<T, Failure> {
-    let order = Order::Play { endpoint, size: 0, streams: true, expected: u64::MAX };
-    pair.play(&order, |_, _| Ok(attempt())).map(|(attempted, _)| attempted)
 }
 
 /// Returns the bytes of the frame of a call in a mailbox without trailers.
@@ -205,78 +167,94 @@ fn frame_len(code: &[u8], mode: Mode, size: usize) -> usize {
     Plan { kind: Kind::CallCode, code: Some(code), ..plan }.layout(0, size, Trailer::Never).frame_len
 }
 
-impl Case<'_> {
-    /// Returns the numbers of calls for latency, and of messages for the rate.
-    fn calls(&self, asked: Option<u32>) -> [u32; 2] {
-        let always = self.own.as_ref().is_some_and(|(_, _, mode, _)| *mode == Mode::Always);
-        let (latency, rate) = if always { USUAL_ALWAYS } else { USUAL_CALLS };
-        [asked.unwrap_or(latency), asked.unwrap_or(rate)]
+impl Increment<'_> {
+    /// Returns the case of a contestant; `None` for the baseline.
+    fn case(&self, contestant: usize) -> Option<&Case<'_>> {
+        self.cases.get(contestant / METRICS.len())
     }
 
-    fn measure(
-        &mut self,
-        asked: Option<u32>,
-        warmup: u32,
-        size: usize,
-        library: &Library,
-        paired: &mut Paired,
-    ) -> Result<(), Failure> {
-        let [latency, rate] = self.calls(asked);
-        for (metric, iterations) in [(Metric::Latency, latency), (Metric::Rate, rate)] {
-            let run = Measurement { metric, size, iterations, warmup: warmup.min(iterations) };
-            let round = self.round(&run, library, paired)?;
-            let series = if metric == Metric::Latency { &mut self.latency } else { &mut self.rate };
-            series.add(round);
-        }
-        Ok(())
-    }
-
-    fn round(&self, run: &Measurement, library: &Library, paired: &mut Paired) -> Result<Round, Failure> {
-        let Paired { pair, endpoints } = paired;
-        let mut times = vec![Duration::ZERO; run.iterations as usize];
-        match &self.own {
-            Some((_, _, mode, link)) => {
-                link.set_mode(*mode);
-                let mut calls = Calls::new(link, library, vec![7; run.size], 1);
-                run.measure(pair, self.endpoint, &mut calls, &mut times)
-            }
-            None => {
-                let own: Option<&mut Endpoint> = endpoints.get_mut(self.endpoint);
-                let Some(Ok(Some(own))) = own else { return Err(Failure::new("ucx-am is not set up")) };
-                run.measure(pair, self.endpoint, own.source()?, &mut times)
-            }
-        }
+    /// Returns the number of a contestant's calls or messages.
+    fn iterations(&self, contestant: usize) -> u32 {
+        let is_always = self.case(contestant).is_some_and(|case| case.mode == Mode::Always);
+        let (latency, rate) = if is_always { USUAL_ALWAYS } else { USUAL_CALLS };
+        self.setting.options.iterations.unwrap_or(if contestant.is_multiple_of(METRICS.len()) {
+            latency
+        } else {
+            rate
+        })
     }
 }
 
-fn add_rows(cases: &[Case<'_>], size: usize, asked: Option<u32>, report: &mut Report) {
-    let of_size = report.rounds.iter().filter(|round| round.size == size);
-    let lines: Vec<f64> = of_size.filter_map(|round| round.line_ns).collect();
-    let state = median(&lines).map(crate::perf::machine::CoreDistance::of);
-    let Some((baseline, own)) = cases.split_last() else { return };
-    for case in own {
-        for (number, (metric, unit)) in
-            [("tsi-latency", "us"), ("tsi-rate", "million/s")].into_iter().enumerate()
-        {
-            let [of, beside] =
-                [case, baseline].map(|case| if number == 0 { &case.latency } else { &case.rate });
-            report.rows.push(Row {
-                metric,
-                unit,
-                subject: "farjump",
-                transport: case.own.as_ref().map(|(transport, ..)| (*transport).to_owned()),
-                mode: case.own.as_ref().map(|(_, _, mode, _)| mode.name()),
-                form: case.own.as_ref().map(|(_, form, ..)| form.name()),
-                frame_bytes: case.frame,
-                arrival: case.own.as_ref().map(|(.., link)| link.arrival_rule().describe()),
-                lane: case.own.as_ref().and_then(|(.., link)| place::lane(link)),
-                size,
-                iterations: case.calls(asked)[number],
-                reference: Some(Against::UcxAm.name()),
-                state,
-                missing: case.missing.clone().or_else(|| baseline.missing.clone()),
-                ..Row::beside(of, Some(beside))
-            });
-        }
+impl Experiment for Increment<'_> {
+    /// Bytes of payload.
+    type Step = usize;
+
+    fn contestants(&self) -> usize {
+        // Each transport has two forms and two modes.
+        METRICS.len() * (4 * self.setting.transports.len() + 1)
+    }
+
+    fn begin(&mut self, size: usize) -> Result<Vec<Option<String>>, Failure> {
+        // A target takes one source.
+        self.cases.clear();
+        self.cases = cases(self.setting, &self.library, size, &mut self.paired)?;
+        let most = (0..self.contestants()).map(|contestant| self.iterations(contestant)).max();
+        self.times = vec![Duration::ZERO; most.unwrap_or_default().max(STATE_CALLS) as usize];
+        let missing = |contestant| match self.case(contestant) {
+            Some(case) => case.link.as_ref().err().cloned(),
+            None => self.paired.endpoints[MESSAGES].as_ref().err().cloned(),
+        };
+        Ok((0..self.contestants()).map(missing).collect())
+    }
+
+    fn begin_round(&mut self, _size: usize, _round: u32) -> Result<Option<f64>, Failure> {
+        let Paired { pair, endpoints } = &mut self.paired;
+        measurement::line(pair, endpoints, &mut self.times).map(Some)
+    }
+
+    fn measure(&mut self, size: usize, contestant: usize) -> Result<Result<Round, String>, Failure> {
+        let (iterations, warmup) = (self.iterations(contestant), self.setting.options.warmup);
+        let (_, metric) = METRICS[contestant % METRICS.len()];
+        let run = Measurement { metric, size, iterations, warmup: warmup.min(iterations) };
+        let Increment { paired: Paired { pair, endpoints }, cases, times, library, .. } = self;
+        let measured = match cases.get(contestant / METRICS.len()) {
+            Some(Case { mode, endpoint, link: Ok(link), .. }) => {
+                link.set_mode(*mode);
+                let mut calls = Calls::new(link, library, vec![7; size], 1);
+                run.measure(pair, *endpoint, &mut calls, times)
+            }
+            Some(Case { link: Err(why), .. }) => return Ok(Err(why.clone())),
+            None => match &mut endpoints[MESSAGES] {
+                Ok(Some(own)) => run.measure(pair, MESSAGES, own.source()?, times),
+                _ => return Ok(Err("ucx-am is not set up".to_owned())),
+            },
+        };
+        measured.map(Ok)
+    }
+
+    fn described(&self, size: usize, contestant: usize) -> Row {
+        let (name, metric) = METRICS[contestant % METRICS.len()];
+        let row = Row { metric: name, unit: metric.unit(), subject: "farjump", ..Row::default() };
+        let Some(Case { transport, form, mode, link, .. }) = self.case(contestant) else {
+            return Row { subject: Against::UcxAm.name(), ..row };
+        };
+        let link = link.as_ref().ok();
+        row.with(Key::Form, form.name())
+            .with(Key::Transport, *transport)
+            .with(Key::Mode, mode.name())
+            .with(Key::Arrival, link.map(|link| link.arrival_rule().describe()))
+            .with(Key::Lane, link.and_then(|link| place::lane(link)))
+            .with(Key::Size, size)
+            .with(Key::FrameBytes, frame_len(form.code(&self.library), *mode, size))
+            .with(Key::Iterations, self.iterations(contestant))
+    }
+
+    fn rows(&mut self, _size: usize, measured: &Measured) -> Result<Vec<Row>, Failure> {
+        let baseline = METRICS.len() * self.cases.len();
+        let row = |contestant: usize| {
+            let reference = (Against::UcxAm.name(), baseline + contestant % METRICS.len());
+            measured.row(contestant, Some(reference))
+        };
+        Ok((0..baseline).map(row).collect())
     }
 }

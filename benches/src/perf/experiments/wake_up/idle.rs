@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::source::Waker;
 use crate::perf::machine::clock;
+use crate::perf::report::key::Key;
 use crate::perf::report::progress::check_signals;
 use crate::perf::report::statistics::Round;
 use crate::program::failure::Failure;
@@ -58,9 +59,9 @@ pub(crate) fn leave_alone(wakers: &[&Waker<'_>], seconds: u32) -> Result<Vec<Rou
     let (after, seconds) = (look()?, since.elapsed().as_secs_f64());
     // The statistics of a process that is gone can be read as well.
     wakers.iter().try_for_each(|waker| waker.pair.rest(|_, watch| watch.still_there()))?;
-    let round = |(before, after): (&Taken, &Taken)| Round {
-        sleeps: Some((after.sleeps - before.sleeps) as f64 / seconds),
-        ..Round::of((after.cpu - before.cpu) as f64 / 1e6 / seconds)
+    let round = |(before, after): (&Taken, &Taken)| {
+        let sleeps = (after.sleeps - before.sleeps) as f64 / seconds;
+        Round::of((after.cpu - before.cpu) as f64 / 1e6 / seconds).with([(Key::Sleeps, sleeps)])
     };
     Ok(before.iter().zip(&after).map(round).collect())
 }

@@ -42,7 +42,7 @@ struct Requests {
     payload: &'static mut [u8],
 }
 
-impl Perform for Requests {
+impl Perform<Job> for Requests {
     #[inline]
     fn perform(&mut self, job: &Job, reply: &mut Vec<u8>, watch: &Watch) -> Result<(), Failure> {
         let bytes: &[u8] = match job.function {
@@ -82,7 +82,7 @@ pub(crate) fn source(task: &Task, opening: Opening, offer: &Offer) -> Result<Box
     let messages = Messages::join(opening, offer, longest, keeps)?;
     let library = ifuncs::open(&task.library)?;
     let requests = Requests { messages, library, payload: vec![0; longest].leak() };
-    Ok(Box::new(WorkSource::new(task.function, requests, task.longest)))
+    Ok(Box::new(WorkSource::of(task.function, requests, task.longest)))
 }
 
 impl Handler for Native {

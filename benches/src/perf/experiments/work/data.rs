@@ -11,7 +11,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::functions::{Function, noise, slot_at};
+use super::functions::{AREA, Function, ROWS, noise, row, slot_at};
 use super::resident::Query;
 use crate::program::failure::Failure;
 
@@ -21,19 +21,11 @@ pub(super) const CALLS: usize = 0;
 pub(super) const TABLE: usize = 64;
 const KEYS: u64 = 16;
 pub(super) const ENTRY: usize = 16;
-/// Offset of the data that the functions work on.
-pub(super) const AREA: usize = 4096;
 const PAGE: usize = 4096;
-pub(super) const ROWS: usize = 1 << 17;
 
 /// Returns the bytes of the memory, a multiple of 4096, for work on up to `longest` bytes.
 pub(crate) fn store_len(longest: usize) -> usize {
     (slot_at(KEYS) + longest.max(ROWS * 8)).next_multiple_of(PAGE)
-}
-
-/// Returns the row of a key.
-pub(super) fn row(key: u64) -> u64 {
-    key * key + 1
 }
 
 /// The data. It begins as `struct farjump_data` of `farjump_ifunc.h`, for functions that take one.

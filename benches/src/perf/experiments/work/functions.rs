@@ -4,7 +4,6 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::data::{AREA, ROWS, row};
 use super::resident::Query;
 
 /// A function that works on `size` bytes.
@@ -78,6 +77,10 @@ impl Named {
     }
 }
 
+/// Offset of the data that the functions work on.
+pub(super) const AREA: usize = 4096;
+/// Number of rows in the data.
+pub(super) const ROWS: usize = 1 << 17;
 /// The key that is written to.
 pub(super) const KEY: u64 = 5;
 /// Distance of slots in bytes.
@@ -170,6 +173,11 @@ impl fmt::Display for Function {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(self.name())
     }
+}
+
+/// Returns the row of a key.
+pub(super) fn row(key: u64) -> u64 {
+    key * key + 1
 }
 
 /// Returns the offset of a slot in the target's memory.

@@ -5,7 +5,7 @@ use farjump::{Library, Link};
 use super::Task;
 use super::data::{Slot, Store, store_append, store_get, store_slot};
 use super::functions::Function;
-use super::source::{Job, Perform, WorkSource};
+use super::source::{Calls, Perform, WorkSource};
 use super::target::Serving;
 use crate::perf::experiments::baselines::injection::Polls;
 use crate::perf::experiments::role::{Receiver, Source};
@@ -13,15 +13,16 @@ use crate::perf::process::child_protocol::Set;
 use crate::perf::process::liveness::{PATIENCE, Watch};
 use crate::program::failure::Failure;
 
-struct Calls<'a> {
-    link: &'a Link,
-    library: &'a Library,
+/// Calls of an injected function.
+pub(super) struct Injected<'a> {
+    pub(super) link: &'a Link,
+    pub(super) library: &'a Library,
 }
 
-impl Perform for Calls<'_> {
+impl<C: Calls> Perform<C> for Injected<'_> {
     #[inline]
-    fn perform(&mut self, job: &Job, reply: &mut Vec<u8>, _watch: &Watch) -> Result<(), Failure> {
-        Ok(self.link.call_into(self.library, job.args, PATIENCE, reply)?)
+    fn perform(&mut self, call: &C, reply: &mut Vec<u8>, _watch: &Watch) -> Result<(), Failure> {
+        Ok(self.link.call_into(self.library, call.args(), PATIENCE, reply)?)
     }
 
     fn settle(&mut self, _calls: u64, _watch: &Watch) -> Result<(), Failure> {
@@ -36,7 +37,7 @@ pub(crate) fn source<'a>(
     library: &'a Library,
     size: usize,
 ) -> Box<dyn Source + 'a> {
-    Box::new(WorkSource::new(function, Calls { link, library }, size))
+    Box::new(WorkSource::of(function, Injected { link, library }, size))
 }
 
 /// Returns a target for a task over one transport.

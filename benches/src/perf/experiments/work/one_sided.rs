@@ -3,8 +3,8 @@
 use farjump::Library;
 
 use super::Task;
-use super::data::{AREA, CALLS, ENTRY, ROWS, Store, TABLE};
-use super::functions::{Function, KEY};
+use super::data::{CALLS, ENTRY, Store, TABLE};
+use super::functions::{AREA, Function, KEY, ROWS};
 use super::native::{self, Native};
 use super::source::{Job, Perform, WorkSource};
 use super::target::Serving;
@@ -47,7 +47,7 @@ struct Fetches<R> {
     store: &'static Store,
 }
 
-impl<R: Remote> Perform for Fetches<R> {
+impl<R: Remote> Perform<Job> for Fetches<R> {
     #[inline]
     fn perform(&mut self, job: &Job, reply: &mut Vec<u8>, watch: &Watch) -> Result<(), Failure> {
         let remote = &mut self.remote;
@@ -119,17 +119,18 @@ pub(crate) fn source<R: Remote + 'static>(task: &Task, remote: R) -> Result<Box<
     let store = Store::own(0);
     let native = Native::place(&Library::open(&task.library)?, store)?;
     let fetches = Fetches { remote, native, store };
-    Ok(Box::new(WorkSource::new(task.function, fetches, task.longest)))
+    Ok(Box::new(WorkSource::of(task.function, fetches, task.longest)))
 }
 
 /// The target's endpoint: its data, and the progress that lets the source reach it.
-struct Holds<P> {
-    store: &'static Store,
-    progress: P,
+pub(super) struct Holds<P> {
+    pub(super) store: &'static Store,
+    pub(super) progress: P,
 }
 
 impl<P: FnMut()> Receiver for Holds<P> {
     fn prepare(&mut self, _size: usize, _streams: bool) -> Result<(), Failure> {
+        self.store.report(0);
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::perf::report::Report;
+use crate::perf::report::key::Key;
 use crate::perf::report::row::{Row, named};
 use crate::program::failure::Failure;
 
@@ -100,8 +101,10 @@ fn notes(report: &Report, rounds: u32) -> Vec<String> {
 fn panels(rows: &[Row]) -> Vec<Panel> {
     let across = Across::of(rows);
     let is_over_sizes = matches!(across, Across::Payload | Across::Resident);
-    let key =
-        |row: &Row| (row.metric, row.function, row.shown_wire(), Some(row.size).filter(|_| !is_over_sizes));
+    fn key(row: &Row, has_size: bool) -> (&str, &str, String, Option<u64>) {
+        (row.metric, row.text(Key::Function), row.shown_wire(), Some(row.size()).filter(|_| has_size))
+    }
+    let key = |row| key(row, !is_over_sizes);
     let mut keys: Vec<_> = Vec::new();
     for row in rows {
         if !keys.contains(&key(row)) {
@@ -110,10 +113,12 @@ fn panels(rows: &[Row]) -> Vec<Panel> {
     }
     let several_sizes = keys.iter().map(|key| key.3).collect::<BTreeSet<_>>().len() > 1;
     let panel = |of_panel: &_| {
-        let rows: Vec<_> = rows.iter().filter(|row| key(row) == *of_panel).collect();
+        let rows: Vec<_> = rows.iter().filter(|row| key(*row) == *of_panel).collect();
         let (metric, function, wire, size) = of_panel;
         let mut title = title(metric);
-        title += &function.map(|function| format!(": {function}")).unwrap_or_default();
+        if !function.is_empty() {
+            title += &format!(": {function}");
+        }
         title += &match &**wire {
             "" => String::new(),
             "plain" => ", plain".to_owned(),
@@ -150,9 +155,9 @@ impl Across {
 
     fn value(self, row: &Row) -> Option<u64> {
         match self {
-            Across::Payload | Across::Resident => Some(row.size as u64),
-            Across::Image => row.image.map(|image| image as u64),
-            Across::Sources => row.sources.map(u64::from),
+            Across::Payload | Across::Resident => Some(row.size()),
+            Across::Image => row.number(Key::Image),
+            Across::Sources => row.number(Key::Sources),
         }
     }
 
@@ -231,14 +236,15 @@ impl Row {
     /// Returns the label of the measured case, and whether it is farjump's.
     fn subject_curve(&self) -> Option<(String, bool)> {
         if self.subject != "farjump" {
-            return Some((named(self.subject, self.lane.as_deref()), false));
+            return Some((named(self.subject, self.text(Key::Lane)), false));
         }
-        let parts = [self.transport.as_deref(), self.mode];
-        Some((parts.into_iter().flatten().collect::<Vec<_>>().join(", "), true))
+        let mut parts = vec![self.text(Key::Transport), self.text(Key::Mode)];
+        parts.retain(|part| !part.is_empty());
+        Some((parts.join(", "), true))
     }
 
     fn reference_curve(&self) -> Option<(String, bool)> {
-        Some((named(self.reference?, self.reference_lane.as_deref()), false))
+        Some((named(self.reference?, self.text(Key::ReferenceLane)), false))
     }
 }
 
@@ -252,9 +258,6 @@ mod tests {
             metric: "latency",
             unit: "us",
             subject: "farjump",
-            transport: Some("shm".to_owned()),
-            mode: Some("cached"),
-            size: 8,
             median: Some(0.1),
             reference: Some("raw"),
             reference_median: Some(0.2),
@@ -263,12 +266,15 @@ mod tests {
             ratio_max: Some(0.6),
             ..Row::default()
         }
+        .with(Key::Transport, "shm")
+        .with(Key::Mode, "cached")
+        .with(Key::Size, 8)
     }
 
     /// Returns such a row beside `ucx-am`.
     fn beside_ucx() -> Row {
-        let (reference, reference_lane) = (Some("ucx-am"), Some("posix".to_owned()));
-        Row { reference, reference_lane, reference_median: Some(0.3), ..usual() }
+        Row { reference: Some("ucx-am"), reference_median: Some(0.3), ..usual() }
+            .with(Key::ReferenceLane, "posix")
     }
 
     fn labels(panel: &Panel) -> Vec<&str> {
@@ -280,8 +286,9 @@ mod tests {
         let mut rows = Vec::new();
         for size in [64, 8] {
             for mode in ["cached", "always"] {
-                rows.push(Row { size, mode: Some(mode), ..usual() });
-                rows.push(Row { size, mode: Some(mode), ..beside_ucx() });
+                for row in [usual(), beside_ucx()] {
+                    rows.push(row.with(Key::Size, size).with(Key::Mode, mode));
+                }
             }
         }
         let panels = panels(&rows);
@@ -299,7 +306,7 @@ mod tests {
 
     #[test]
     fn rows_without_figures_have_neither_curve_nor_panel() {
-        let missing = Row { mode: Some("in-place"), median: None, ratio: None, ..usual() };
+        let missing = Row { median: None, ratio: None, ..usual().with(Key::Mode, "in-place") };
         assert_eq!(labels(&panels(&[usual(), missing])[0]), ["shm, cached", "raw"]);
         let none = Row { median: None, reference_median: None, ratio: None, ..usual() };
         assert!(panels(&[none]).is_empty() && panels(&[]).is_empty());
@@ -307,17 +314,19 @@ mod tests {
 
     #[test]
     fn curves_run_over_image_length_or_source_count_where_these_vary() {
-        let images = panels(&[64, 128].map(|image| Row { image: Some(image), ..usual() }));
+        let images = panels(&[64, 128].map(|image| usual().with(Key::Image, image)));
         assert_eq!((images.len(), images[0].across), (1, Across::Image));
         assert_eq!(images[0].curves[0].points, [(64, 0.1), (128, 0.1)]);
-        let both = |size, sources| Row { size, sources: Some(sources), image: Some(64), ..usual() };
+        let both = |size: u64, sources: u64| {
+            usual().with(Key::Size, size).with(Key::Sources, sources).with(Key::Image, 64)
+        };
         assert_eq!(panels(&[both(8, 1), both(8, 2)])[0].across, Across::Sources);
         assert_eq!(panels(&[both(8, 1), both(16, 1)])[0].across, Across::Payload);
     }
 
     #[test]
     fn each_function_and_each_metric_has_a_panel_of_its_own() {
-        let rows = ["sum", "codec"].map(|name| Row { metric: "work", function: Some(name), ..usual() });
+        let rows = ["sum", "codec"].map(|name| Row { metric: "work", ..usual() }.with(Key::Function, name));
         let titles: Vec<_> = panels(&rows).into_iter().map(|panel| panel.title).collect();
         assert_eq!(titles, ["work: sum", "work: codec"]);
         let both = panels(&[usual(), Row { metric: "scaling-rate", unit: "million/s", ..usual() }]);
@@ -326,7 +335,10 @@ mod tests {
 
     #[test]
     fn each_modelled_network_has_a_panel_over_the_length_of_the_data() {
-        let row = |size, wire_us| Row { metric: "work", function: Some("list"), size, wire_us, ..usual() };
+        let row = |size: u64, wire_us: Option<f64>| {
+            let row = Row { metric: "work", ..usual() }.with(Key::Function, "list");
+            row.with(Key::Size, size).with(Key::WireUs, wire_us)
+        };
         let wires = [None, Some(0.0), Some(5.0)];
         let rows: Vec<_> = wires.iter().flat_map(|wire| [4096, 8192].map(|size| row(size, *wire))).collect();
         let panels = panels(&rows);
@@ -338,8 +350,7 @@ mod tests {
 
     #[test]
     fn ucx_beside_its_own_tool_is_a_reference_with_a_ratio() {
-        let (lane, reference) = (Some("posix".to_owned()), Some("perftest"));
-        let tool = Row { subject: "ucx-am", transport: None, mode: None, lane, reference, ..usual() };
+        let tool = Row { subject: "ucx-am", reference: Some("perftest"), ..usual() }.with(Key::Lane, "posix");
         let both = panels(&[beside_ucx(), tool]);
         assert_eq!(labels(&both[0]), ["shm, cached", "ucx-am (posix)", "perftest"]);
         assert_eq!((both[0].relations[1].own, both[0].relations[1].reference), (1, 2));

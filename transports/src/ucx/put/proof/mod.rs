@@ -21,7 +21,7 @@ use farjump_ucx_sys::{
 };
 
 use crate::ucx::moving;
-use crate::ucx::put::query::{self, How};
+use crate::ucx::put::query::How;
 use crate::ucx::put::remote_region::Peer;
 use crate::ucx::worker::{CLOSE_TIMEOUT, Worker, status_of};
 
@@ -287,7 +287,7 @@ impl Proof<'_> {
         for len in lengths.take_while(|len| *len <= longest) {
             let zeros = self.post.zeros.as_ptr().cast();
             // SAFETY: the UCX endpoint is connected, the region has `len` bytes, and `post` keeps the zeros.
-            let (request, how) = unsafe { query::put(self.worker.ucx, self.peer, zeros, len) };
+            let (request, how) = unsafe { self.peer.put(zeros, len) };
             self.post.request = request;
             match how {
                 How::Native => self.finish("a put")?,

@@ -7,10 +7,11 @@ use std::slice;
 use super::super::am::{Keeps, Replies};
 use super::super::data::Store;
 use super::super::native::with_reply;
+use super::super::source::Perform;
 use super::Task;
-use super::present::{Natives, Present, present};
+use super::present::{Natives, present};
 use super::query::{Job, Jobs, NODE, NODE_HEAD};
-use super::source::{Perform, WorkSource, head, walk};
+use super::source::{Turn, endpoint, head, walk};
 use super::target::Holding;
 use crate::perf::experiments::baselines::ucx::{Handler, Messages, Opening};
 use crate::perf::experiments::role::{Peer, Receiver, Source};
@@ -26,12 +27,12 @@ const REQUEST: usize = 24;
 /// The source's endpoint of calls.
 struct Calls(Messages<Keeps>);
 
-impl Perform for Calls {
+impl Perform<Turn> for Calls {
     #[inline]
-    fn perform(&mut self, _: Present, job: Job, reply: &mut Vec<u8>, watch: &Watch) -> Result<(), Failure> {
+    fn perform(&mut self, turn: &Turn, reply: &mut Vec<u8>, watch: &Watch) -> Result<(), Failure> {
         let before = self.0.came();
         // SAFETY: arguments never change.
-        unsafe { self.0.send_bytes(job.args, watch) }?;
+        unsafe { self.0.send_bytes(turn.job.args, watch) }?;
         watch.until(|| Ok(Peer::look(&mut self.0)? != before))?;
         reply.extend_from_slice(&self.0.handler().0.borrow());
         Ok(())
@@ -49,7 +50,7 @@ impl Perform for Calls {
 /// Returns the source's endpoint of messages whose handler does the work.
 pub(crate) fn calling(opening: Opening, offer: &Offer) -> Result<Box<dyn Source>, Failure> {
     let keeps = Keeps(RefCell::new(Vec::with_capacity(LONGEST_MESSAGE)));
-    Ok(Box::new(WorkSource::new(Calls(Messages::join(opening, offer, LONGEST_MESSAGE, keeps)?))))
+    Ok(Box::new(endpoint(Calls(Messages::join(opening, offer, LONGEST_MESSAGE, keeps)?))))
 }
 
 impl Handler for Natives {
@@ -131,15 +132,10 @@ impl DataRequests {
     }
 }
 
-impl Perform for DataRequests {
+impl Perform<Turn> for DataRequests {
     #[inline]
-    fn perform(
-        &mut self,
-        work: Present,
-        job: Job,
-        reply: &mut Vec<u8>,
-        watch: &Watch,
-    ) -> Result<(), Failure> {
+    fn perform(&mut self, turn: &Turn, reply: &mut Vec<u8>, watch: &Watch) -> Result<(), Failure> {
+        let Turn { work, job, .. } = *turn;
         if work.stepwise {
             return walk(job, reply, |node, is_last| {
                 self.fetch(node * NODE, NODE_HEAD, is_last, watch)?;
@@ -173,7 +169,7 @@ pub(crate) fn data_requester(
     let (node, job) = (Cell::new([0; 2]), Cell::new(Jobs::NONE.nth(0)));
     let computes = Computes { natives, store, node, job, aligned: RefCell::new(Vec::new()) };
     let messages = Messages::join_for(opening, offer, [REQUEST, task.longest], computes)?;
-    Ok(Box::new(WorkSource::new(DataRequests { messages, request: Box::leak(Box::new([0; REQUEST])) })))
+    Ok(Box::new(endpoint(DataRequests { messages, request: Box::leak(Box::new([0; REQUEST])) })))
 }
 
 /// The target's handler of requests for data: keeps the last one, and counts calls.

@@ -1,51 +1,39 @@
 //! The source's endpoints.
 
 use std::cell::Cell;
-use std::time::Duration;
 
 use farjump::{Library, Link};
 
+#[cfg(feature = "ucx")]
+use super::super::data::CALLS;
 use super::super::data::Store;
 #[cfg(feature = "ucx")]
-use super::super::data::{AREA, CALLS};
+use super::super::functions::AREA;
+use super::super::injected::Injected;
 use super::super::native::with_reply;
 #[cfg(feature = "ucx")]
 use super::super::one_sided::Remote;
+use super::super::source::{Calls, Perform, WorkSource};
 use super::Task;
 use super::present::{Natives, Present, present, shared_store};
 use super::query::{Job, Jobs};
 #[cfg(feature = "ucx")]
 use super::query::{NODE, NODE_HEAD, STEPS};
 use crate::perf::experiments::role::Source;
-use crate::perf::process::liveness::{PATIENCE, Watch};
+use crate::perf::process::liveness::Watch;
 use crate::perf::process::shared_memory::Memory;
 use crate::program::failure::Failure;
 
-/// A way of working on resident data.
-pub(super) trait Perform {
-    /// Does the present work, and appends the reply.
-    fn perform(&mut self, work: Present, job: Job, reply: &mut Vec<u8>, watch: &Watch)
-    -> Result<(), Failure>;
+/// Longest reply of a function on resident data, in bytes.
+const LONGEST_REPLY: usize = 256;
 
-    /// Reports the number of calls where only this endpoint knows it.
-    fn settle(&mut self, calls: u64, watch: &Watch) -> Result<(), Failure>;
-
-    /// Returns UCX's transports, if it reports them.
-    fn lanes(&self) -> Option<String> {
-        None
-    }
-}
-
-/// Does the work, and checks the last reply after each measurement.
-pub(super) struct WorkSource<W> {
-    method: W,
-    work: Present,
+/// The calls of the present work.
+pub(super) struct Turn {
+    pub(super) work: Present,
     jobs: Jobs,
     /// The last call, and the number of the next.
-    job: Job,
-    turn: usize,
-    reply: Vec<u8>,
-    calls: u64,
+    pub(super) job: Job,
+    next: usize,
 }
 
 thread_local! {
@@ -54,79 +42,50 @@ thread_local! {
     static TURN: Cell<usize> = const { Cell::new(0) };
 }
 
-impl<W: Perform> WorkSource<W> {
-    pub(super) fn new(method: W) -> WorkSource<W> {
-        let (jobs, job) = (Jobs::NONE, Jobs::NONE.nth(0));
-        WorkSource { method, work: present(), jobs, job, turn: 0, reply: Vec::with_capacity(256), calls: 0 }
+impl Turn {
+    pub(super) fn new() -> Turn {
+        Turn { work: present(), jobs: Jobs::NONE, job: Jobs::NONE.nth(0), next: 0 }
     }
 }
 
-impl<W: Perform> Source for WorkSource<W> {
-    fn prepare(&mut self, _size: usize, _streams: bool) -> Result<(), Failure> {
+impl Calls for Turn {
+    fn prepare(&mut self, _size: usize) {
         self.work = present();
         self.jobs = self.work.jobs();
-        self.turn = TURN.get();
-        self.calls = 0;
-        Ok(())
+        self.next = TURN.get();
     }
 
     #[inline]
-    fn call(&mut self, watch: &Watch) -> Result<(), Failure> {
-        self.reply.clear();
-        self.calls += 1;
-        self.job = self.jobs.nth(self.turn);
-        self.turn = self.turn.wrapping_add(1);
-        self.method.perform(self.work, self.job, &mut self.reply, watch)
+    fn next(&mut self) {
+        self.job = self.jobs.nth(self.next);
+        self.next = self.next.wrapping_add(1);
     }
 
-    fn send(&mut self, watch: &Watch) -> Result<(), Failure> {
-        self.call(watch)
+    #[inline]
+    fn args(&self) -> &'static [u8] {
+        self.job.args
     }
 
-    fn settle(&mut self, watch: &Watch) -> Result<(), Failure> {
-        TURN.set(self.turn);
-        self.method.settle(self.calls, watch)?;
-        if self.calls == 0 || self.reply == self.job.result {
-            return Ok(());
+    fn end(&mut self, reply: Option<&[u8]>) -> Result<(), Failure> {
+        TURN.set(self.next);
+        match reply {
+            Some(reply) if reply != self.job.result => Err(Failure::new(format!(
+                "`{}` gave a wrong result for {} B of resident data: {reply:02x?} instead of {:02x?}",
+                self.work.query, self.work.size, self.job.result
+            ))),
+            _ => Ok(()),
         }
-        Err(Failure::new(format!(
-            "`{}` gave a wrong result for {} B of resident data: {:02x?} instead of {:02x?}",
-            self.work.query, self.work.size, self.reply, self.job.result
-        )))
-    }
-
-    fn finish(&mut self, _memory: &Memory, _watch: &Watch) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    fn stream(&mut self, _count: u64, _memory: &Memory, _watch: &Watch) -> Result<Duration, Failure> {
-        Err(Failure::new("work is called one call at a time"))
-    }
-
-    fn lanes(&self) -> Option<String> {
-        self.method.lanes()
     }
 }
 
-struct Calls<'a> {
-    link: &'a Link,
-    library: &'a Library,
-}
-
-impl Perform for Calls<'_> {
-    #[inline]
-    fn perform(&mut self, _: Present, job: Job, reply: &mut Vec<u8>, _watch: &Watch) -> Result<(), Failure> {
-        Ok(self.link.call_into(self.library, job.args, PATIENCE, reply)?)
-    }
-
-    fn settle(&mut self, _calls: u64, _watch: &Watch) -> Result<(), Failure> {
-        Ok(())
-    }
+/// Returns an endpoint of the source that works in this way.
+pub(super) fn endpoint<W: Perform<Turn>>(method: W) -> WorkSource<Turn, W> {
+    WorkSource::new(Turn::new(), method, LONGEST_REPLY)
 }
 
 /// Returns the source's endpoint of injected functions.
 pub(crate) fn injected<'a>(link: &'a Link, library: &'a Library) -> impl Source + 'a {
-    WorkSource::new(Calls { link, library })
+    endpoint(Injected { link, library })
 }
 
 /// Computes where the data are mapped.
@@ -135,10 +94,10 @@ struct Loads {
     store: &'static Store,
 }
 
-impl Perform for Loads {
+impl Perform<Turn> for Loads {
     #[inline]
-    fn perform(&mut self, _: Present, job: Job, reply: &mut Vec<u8>, _watch: &Watch) -> Result<(), Failure> {
-        self.natives.call_here(job);
+    fn perform(&mut self, turn: &Turn, reply: &mut Vec<u8>, _watch: &Watch) -> Result<(), Failure> {
+        self.natives.call_here(turn.job);
         with_reply(|own| reply.extend_from_slice(own));
         Ok(())
     }
@@ -152,7 +111,7 @@ impl Perform for Loads {
 /// Returns the source's endpoint that loads the target's data.
 pub(crate) fn loading(task: &Task, memory: &Memory) -> Result<Box<dyn Source>, Failure> {
     let store = shared_store(memory);
-    Ok(Box::new(WorkSource::new(Loads { natives: Natives::place(task, store)?, store })))
+    Ok(Box::new(endpoint(Loads { natives: Natives::place(task, store)?, store })))
 }
 
 /// Fetches the data, or node after node, and computes here.
@@ -164,15 +123,10 @@ struct Fetches<R> {
 }
 
 #[cfg(feature = "ucx")]
-impl<R: Remote> Perform for Fetches<R> {
+impl<R: Remote> Perform<Turn> for Fetches<R> {
     #[inline]
-    fn perform(
-        &mut self,
-        work: Present,
-        job: Job,
-        reply: &mut Vec<u8>,
-        watch: &Watch,
-    ) -> Result<(), Failure> {
+    fn perform(&mut self, turn: &Turn, reply: &mut Vec<u8>, watch: &Watch) -> Result<(), Failure> {
+        let Turn { work, job, .. } = *turn;
         let remote = &mut self.remote;
         if work.stepwise {
             return walk(job, reply, |node, _| {
@@ -231,5 +185,5 @@ pub(super) fn head(bytes: &[u8]) -> [u64; 2] {
 pub(crate) fn fetching<R: Remote + 'static>(task: &Task, remote: R) -> Result<Box<dyn Source>, Failure> {
     // `show` gives it other data than the store's own.
     let store = Store::own(0);
-    Ok(Box::new(WorkSource::new(Fetches { remote, natives: Natives::place(task, store)?, store })))
+    Ok(Box::new(endpoint(Fetches { remote, natives: Natives::place(task, store)?, store })))
 }

@@ -2,7 +2,9 @@
 
 use farjump::Library;
 
-use super::super::data::{AREA, Store};
+use super::super::data::Store;
+use super::super::functions::AREA;
+use super::super::one_sided::Holds;
 use super::Task;
 use super::present::present;
 use crate::perf::experiments::baselines::injection::Polls;
@@ -38,37 +40,9 @@ impl<W: Receiver> Receiver for Holding<W> {
     }
 }
 
-/// The target's data, and the progress that lets the source fetch them.
-struct Fetched<P> {
-    store: &'static Store,
-    progress: P,
-}
-
-impl<P: FnMut()> Receiver for Fetched<P> {
-    fn prepare(&mut self, _size: usize, _streams: bool) -> Result<(), Failure> {
-        self.store.report(0);
-        Ok(())
-    }
-
-    #[inline]
-    fn look(&mut self) -> Result<u64, Failure> {
-        (self.progress)();
-        Ok(0)
-    }
-
-    fn reply(&mut self, _watch: &Watch) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    fn counted(&mut self) -> Result<u64, Failure> {
-        (self.progress)();
-        Ok(self.store.calls())
-    }
-}
-
 /// Returns the target's endpoint of a source that fetches. `progress` is called meanwhile.
 pub(crate) fn fetched(store: &'static Store, progress: impl FnMut() + 'static) -> Box<dyn Receiver> {
-    Box::new(Fetched { store, progress })
+    Box::new(Holds { store, progress })
 }
 
 /// Returns the target of injected functions over one transport.

@@ -1,0 +1,1 @@
+../../../ifuncs/include/farjump_kv.h

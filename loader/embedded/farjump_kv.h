@@ -1,1 +1,0 @@
-../../ifuncs/include/farjump_kv.h
