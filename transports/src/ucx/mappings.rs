@@ -8,6 +8,8 @@ use farjump_core::transport::Cause;
 use rustix::io::Errno;
 use rustix::mm::{Advice, madvise};
 
+use super::mapping_query::MappingQuery;
+
 /// The mappings of this process at one moment.
 pub struct Mappings(Vec<Mapping>);
 
@@ -53,28 +55,50 @@ impl Mappings {
         at >= range.end
     }
 
-    /// Returns whether all of `range` lies in one piece of one shared segment that was not mapped when `self` was read.
-    /// The peer's data moves the pointer that UCX computes. So the pointer must lie in the mapping made for it, and its
-    /// range must not reach into a later mapping of another thread behind that.
-    pub(super) fn have_since_got(&self, range: &Range<usize>) -> Result<bool, Cause> {
-        let overlaps =
-            |mapping: &&Mapping| mapping.range.start < range.end && range.start < mapping.range.end;
-        if self.0.iter().any(|mapping| overlaps(&mapping)) {
-            return Ok(false);
-        }
-        let now = Mappings::now()?;
+    /// Returns the mappings that `range` touches.
+    fn overlapping(&self, range: &Range<usize>) -> impl Iterator<Item = &Mapping> {
+        self.0.iter().filter(|mapping| mapping.range.start < range.end && range.start < mapping.range.end)
+    }
+
+    /// Returns whether all of `range` lies in one piece of one shared segment.
+    fn are_one_segment_in(&self, range: &Range<usize>) -> bool {
         // The system lists them in ascending order.
-        let mut pieces = now.0.iter().filter(|mapping| mapping.is_shared && overlaps(mapping));
+        let mut pieces = self.overlapping(range).filter(|mapping| mapping.is_shared);
         let Some(mut last) = pieces.next().filter(|first| first.range.start <= range.start) else {
-            return Ok(false);
+            return false;
         };
         for piece in pieces {
             if !last.is_contiguous_with(piece) {
-                return Ok(false);
+                return false;
             }
             last = piece;
         }
-        Ok(last.range.end >= range.end)
+        last.range.end >= range.end
+    }
+}
+
+/// The mappings of this process now: by queries of single ones where the kernel answers, else by the list of all.
+pub(super) struct CurrentMappings(Option<MappingQuery>);
+
+impl CurrentMappings {
+    pub(super) fn open() -> CurrentMappings {
+        CurrentMappings(MappingQuery::open())
+    }
+
+    /// Returns whether nothing is mapped in `range`.
+    pub(super) fn are_none_in(&self, range: &Range<usize>) -> Result<bool, Cause> {
+        match self.0.as_ref().and_then(|query| query.is_free(range)) {
+            Some(is_free) => Ok(is_free),
+            None => Ok(Mappings::now()?.overlapping(range).next().is_none()),
+        }
+    }
+
+    /// Returns whether all of `range` lies in one piece of one shared segment.
+    pub(super) fn are_one_segment_in(&self, range: &Range<usize>) -> Result<bool, Cause> {
+        match self.0.as_ref().and_then(|query| query.is_of_one_segment(range)) {
+            Some(is_one) => Ok(is_one),
+            None => Ok(Mappings::now()?.are_one_segment_in(range)),
+        }
     }
 }
 
@@ -132,17 +156,28 @@ mod tests {
         start..start + len
     }
 
+    /// By the kernel's answers, and by the list alone.
+    fn views() -> [CurrentMappings; 2] {
+        [CurrentMappings::open(), CurrentMappings(None)]
+    }
+
     #[test]
-    fn only_shared_memory_that_came_since_is_taken() {
-        let old = map(4 * page_size(), MapFlags::SHARED);
-        let before = Mappings::now().unwrap();
-        let new = map(4 * page_size(), MapFlags::SHARED);
-        let private = map(4 * page_size(), MapFlags::PRIVATE);
-        let is_new = |range: Range<usize>| before.have_since_got(&range).unwrap();
-        assert!(is_new(new.clone()) && is_new(new.start + page_size()..new.end));
-        assert!(!is_new(old.clone()) && !is_new(private), "not what was there, and not what is private");
-        assert!(!is_new(new.start..usize::MAX), "not what goes on behind it");
-        assert!(!is_new(page_size()..2 * page_size()), "not what is not mapped");
+    fn memory_is_one_segment_only_where_it_is_shared_and_mapped() {
+        let [shared, private] =
+            [MapFlags::SHARED, MapFlags::PRIVATE].map(|flags| map(4 * page_size(), flags));
+        for view in views() {
+            let is_one = |range: Range<usize>| view.are_one_segment_in(&range).unwrap();
+            assert!(is_one(shared.clone()) && is_one(shared.start + page_size()..shared.end));
+            assert!(!is_one(private.clone()), "not what is private");
+            assert!(!is_one(shared.start..usize::MAX), "not what goes on behind it");
+            let nothing = page_size()..2 * page_size();
+            assert!(!is_one(nothing.clone()), "not what is not mapped");
+            assert!(view.are_none_in(&nothing).unwrap());
+            for mapped in [&shared, &private] {
+                assert!(!view.are_none_in(&(mapped.start..mapped.start + 1)).unwrap());
+                assert!(!view.are_none_in(&(page_size()..mapped.end)).unwrap());
+            }
+        }
     }
 
     #[test]
@@ -168,7 +203,6 @@ mod tests {
     #[test]
     fn adjacent_mappings_count_as_one_only_if_the_file_continues() {
         let space = map(4 * page_size(), MapFlags::PRIVATE);
-        let before = Mappings(Vec::new());
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let middle = space.start + 2 * page_size();
         for start in [space.start, middle] {
@@ -179,9 +213,13 @@ mod tests {
             };
             assert_eq!(got.unwrap().addr(), start);
         }
-        let is_new = |range: Range<usize>| before.have_since_got(&range).unwrap();
-        assert!(is_new(space.start..middle) && is_new(middle..space.end));
-        assert!(!is_new(space.clone()) && !is_new(middle - page_size()..middle + page_size()));
+        let is_one = |range: Range<usize>| {
+            let [one, other] = views().map(|view| view.are_one_segment_in(&range).unwrap());
+            assert_eq!(one, other);
+            one
+        };
+        assert!(is_one(space.start..middle) && is_one(middle..space.end));
+        assert!(!is_one(space.clone()) && !is_one(middle - page_size()..middle + page_size()));
         // The same segment twice, and then a piece of a segment that its rights cut in two.
         let file = tempfile::tempfile().unwrap();
         file.set_len(4 * page_size() as u64).unwrap();
@@ -193,9 +231,9 @@ mod tests {
         };
         place(space.start, 2 * page_size(), 0, protection);
         place(middle, 2 * page_size(), 0, protection);
-        assert!(!is_new(space.clone()), "it begins anew in the middle");
+        assert!(!is_one(space.clone()), "it begins anew in the middle");
         place(middle, 2 * page_size(), 2 * page_size(), protection | ProtFlags::EXEC);
-        assert!(is_new(space.clone()), "it goes on");
+        assert!(is_one(space.clone()), "it goes on");
     }
 
     #[test]

@@ -18,8 +18,7 @@ use crate::fork::{Inherited, Listed};
 use crate::ucx::address::PutAddress;
 use crate::ucx::lanes::Lanes;
 use crate::ucx::locality::Locality;
-use crate::ucx::mapping_query::MappingQuery;
-use crate::ucx::mappings::{self, Mappings};
+use crate::ucx::mappings::{self, CurrentMappings};
 use crate::ucx::words;
 use crate::ucx::worker::Worker;
 
@@ -29,8 +28,7 @@ pub(super) const BEHIND_KEY: usize = 256;
 /// Limit of attempts to map a region at an unused address.
 const TRIES: u32 = 10;
 
-/// Held while a region is mapped and checked. So a mapping made since the earlier reading belongs to this peer, not to
-/// a region that another thread reaches at the same time.
+/// Held while a region is mapped and checked: the regions of two peers, mapped in turn, would take each other's addresses.
 static REACHING: Mutex<()> = Mutex::new(());
 
 /// A peer's region that this process may write, through a worker that outlives this.
@@ -49,6 +47,9 @@ pub(super) struct Peer {
     /// The mapping, for forked children.
     listed: Option<Listed>,
 }
+
+/// A peer, and UCX's pointer to its region, if UCX maps it.
+type Unpacked = (Peer, Option<NonNull<u8>>);
 
 /// Data of the put that shows whether UCX puts natively.
 static ZEROS: [u64; 1] = [0];
@@ -72,33 +73,50 @@ impl Peer {
         let unpacked = || Peer::unpacked(ucx, end, peer_address, &key_bytes, &why);
         // The lock protects no data that a panic could leave inconsistent.
         let lock = || REACHING.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(query) = MappingQuery::open() {
-            let alone = lock();
-            let (peer, start) = unpacked()?;
-            let Some(start) = start else { return peer.unmapped_as(why()) };
-            let peer = peer.mapped_anew(start, &query, &unpacked)?;
-            drop(alone);
-            if let Some(peer) = peer {
-                return peer.mapped_at(start);
-            }
-        }
-        // The list of all mappings decides.
+        let mappings = CurrentMappings::open();
         let mut tries = 1;
         loop {
             let alone = lock();
-            let before = Mappings::now()?;
-            let (peer, start) = unpacked()?;
-            let Some(start) = start else { return peer.unmapped_as(why()) };
-            let checked = peer.check(start, &before);
+            let found = Peer::found(&mappings, &unpacked)?;
             drop(alone);
-            match checked {
-                Ok(()) => return peer.mapped_at(start),
-                // The region may lie where another thread has freed memory since the reading. A lie fails every
-                // attempt.
-                Err(Cause::Address(_)) if tries < TRIES => tries += 1,
-                Err(cause) => return Err(cause),
+            match found {
+                Some((peer, Some(start))) => return peer.mapped_at(start),
+                Some((peer, None)) => return peer.unmapped_as(why()),
+                None if tries < TRIES => tries += 1,
+                None => {
+                    return Err(Cause::Address(format!(
+                        "its {} bytes at {:#x} do not lie in the memory that its key is for",
+                        peer_address.len, peer_address.address
+                    )));
+                }
             }
         }
+    }
+
+    /// Makes the peer, and finds where its region is mapped. `None` if the peer lies, or another thread has used the same
+    /// addresses meanwhile.
+    ///
+    /// UCX's pointer is the sum of values from the system and from the peer, so it may point anywhere. The memory there
+    /// must come and go with the key, twice. Memory that another thread maps between two looks comes once, and stays.
+    fn found(
+        mappings: &CurrentMappings,
+        unpacked: &dyn Fn() -> Result<Unpacked, Cause>,
+    ) -> Result<Option<Unpacked>, Cause> {
+        let (mut peer, start) = unpacked()?;
+        let Some(at) = start else { return Ok(Some((peer, None))) };
+        let Some(range) = peer.range(at) else { return Ok(None) };
+        for _ in 0..2 {
+            drop(peer);
+            if !mappings.are_none_in(&range)? {
+                return Ok(None);
+            }
+            let again;
+            (peer, again) = unpacked()?;
+            if again != start || !mappings.are_one_segment_in(&range)? {
+                return Ok(None);
+            }
+        }
+        Ok(Some((peer, start)))
     }
 
     /// Records that the region is mapped at `start`, where a check has found it.
@@ -118,14 +136,14 @@ impl Peer {
         Ok(self)
     }
 
-    /// Makes the peer from its key. Also returns the start of its region, if UCX maps it.
+    /// Makes the peer from its key.
     fn unpacked(
         ucx: &'static Ucx,
         endpoint: ucp_ep_h,
         peer_address: &PutAddress,
         key_bytes: &[u8],
         why: &dyn Fn() -> String,
-    ) -> Result<(Peer, Option<NonNull<u8>>), Cause> {
+    ) -> Result<Unpacked, Cause> {
         let mut key = ptr::null_mut();
         // SAFETY: the UCX endpoint is connected, the key was made by UCX of this version (`super::address`), with
         // zeroes behind it, and `key` is a local for the result.
@@ -149,43 +167,11 @@ impl Peer {
         Ok((peer, NonNull::new(start.cast::<u8>()).filter(|_| mapped)))
     }
 
-    /// Maps the region a second time, and checks that nothing was mapped in its place between the two mappings. `None`
-    /// if the query fails, another thread has mapped something, or the peer lies.
-    fn mapped_anew(
-        self,
-        start: NonNull<u8>,
-        query: &MappingQuery,
-        unpacked: &dyn Fn() -> Result<(Peer, Option<NonNull<u8>>), Cause>,
-    ) -> Result<Option<Peer>, Cause> {
-        let range = self.range(start);
-        drop(self);
-        let Some(range) = range.filter(|range| query.is_free(range) == Some(true)) else { return Ok(None) };
-        let (peer, again) = unpacked()?;
-        let is_there = again == Some(start) && query.is_of_one_segment(&range) == Some(true);
-        Ok(is_there.then_some(peer))
-    }
-
     /// Returns the addresses of the region from `start` on, if it can lie there.
     fn range(&self, start: NonNull<u8>) -> Option<Range<usize>> {
         let from = start.addr().get();
         let end = from.checked_add(self.len).filter(|_| from.is_multiple_of(REGION_UNIT))?;
         Some(from..end)
-    }
-
-    /// Checks that the region lies at UCX's pointer, in memory mapped for it since `before`. The pointer is the sum of
-    /// values from the system and from the peer.
-    fn check(&self, start: NonNull<u8>, before: &Mappings) -> Result<(), Cause> {
-        let fits = match self.range(start) {
-            Some(range) => before.have_since_got(&range)?,
-            None => false,
-        };
-        if !fits {
-            return Err(Cause::Address(format!(
-                "its {} bytes at {:#x} do not lie in the memory that its key is for",
-                self.len, self.address
-            )));
-        }
-        Ok(())
     }
 
     /// Rejects the peer if UCX already reports emulated puts. The absence of a report is no proof (`proof.rs`).

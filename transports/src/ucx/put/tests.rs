@@ -1,14 +1,16 @@
 //! Two endpoints in one process, honest and dishonest.
 
+use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::{ptr, slice};
+use std::{ptr, slice, thread};
 
 use farjump_core::transport::{Address, Endpoint};
 use farjump_ucx_sys::{
     UCP_MEM_MAP_PARAM_FIELD_ADDRESS, UCP_MEM_MAP_PARAM_FIELD_LENGTH, UCS_OK, ucp_mem_map_params_t,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use rustix::param::page_size;
 
 use super::*;
@@ -175,6 +177,32 @@ fn a_false_region_is_refused_even_if_it_names_own_memory() {
     // The address of this process's region, as a peer that guesses addresses would state it.
     assert!(is_found_out(|left, peer_address| peer_address.address = left.region.base().addr().get() as u64));
     assert!(is_found_out(|_, peer_address| peer_address.address = page_size() as u64));
+}
+
+/// Without the second look of `Peer::found`, one of seven such lies was believed.
+#[test]
+fn a_false_region_is_refused_while_another_thread_maps_memory() {
+    let map = || {
+        let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: the system chooses an unused address.
+        unsafe { mmap_anonymous(ptr::null_mut(), len(), rights, flags) }.unwrap()
+    };
+    thread::scope(|scope| {
+        let liar = scope.spawn(|| {
+            for round in 0..240 {
+                let distance = [-3, -2, -1, 1, 2, 3][round % 6] * len() as i64;
+                assert!(is_found_out(|_, peer_address| {
+                    peer_address.address = peer_address.address.wrapping_add_signed(distance);
+                }));
+            }
+        });
+        let mut newest: VecDeque<_> = (0..30).map(|_| map()).collect();
+        while !liar.is_finished() {
+            newest.push_back(map());
+            // SAFETY: mapped above, with this length; nothing uses it.
+            unsafe { munmap(newest.pop_front().unwrap(), len()) }.unwrap();
+        }
+    });
 }
 
 #[test]
