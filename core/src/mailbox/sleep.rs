@@ -73,8 +73,8 @@ impl Waker {
     /// The peer's current sleep, if this sender has not woken it from that sleep. For checks that follow no
     /// frame: before the caller wakes the peer for this sleep ([`Waker::note_woken`]), it must know that the
     /// peer may have missed a frame.
-    pub(crate) fn missed_sleep(&self, returns: &impl Memory, fenced: bool) -> Option<State> {
-        order(fenced);
+    pub(crate) fn missed_sleep(&self, returns: &impl Memory) -> Option<State> {
+        order(true);
         // Acquire: the peer's consumed position at the time it fell asleep is read after the state.
         let state = State(returns.load(STATE_AT, Ordering::Acquire));
         (state != self.seen && state.asleep()).then_some(state)

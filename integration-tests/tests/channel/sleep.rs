@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use farjump_core::channel::{Armed, SendError};
+use farjump_core::channel::{Armed, Channel, SendError};
 use farjump_core::frame::Kind;
 use farjump_core::mailbox::CONTROL_LEN;
 use farjump_core::transport::ArrivalRules;
@@ -11,6 +11,8 @@ use farjump_core::transport::ArrivalRules;
 use super::peers::{Pair, RULES, pattern, plan};
 
 const SOUNDLY: Armed = Armed::Sleep;
+/// Offset of the peer's state in a region (docs/reference/protocol.md, mailboxes), in bytes.
+const STATE_AT: usize = 8;
 
 #[test]
 fn a_sleeper_is_woken_once_and_never_while_awake() {
@@ -37,6 +39,33 @@ fn a_sleeper_is_woken_once_and_never_while_awake() {
             pair.right.channel.progress(true).unwrap();
             pair.settle();
         }
+    }
+}
+
+/// The order of both peers' stores that `membarrier` prevents where it reaches the sender: each misses the other's.
+#[test]
+fn an_idle_sender_rings_once_for_a_sleep_that_it_missed() {
+    type Rest = fn(&mut Channel);
+    let rests: [Rest; 2] = [
+        |channel| _ = channel.progress(true).unwrap(),
+        |channel| assert_eq!(channel.arm().unwrap(), SOUNDLY),
+    ];
+    for rest in rests {
+        let mut pair = Pair::new(ArrivalRules::STORES, true, 4096);
+        assert_eq!(pair.right.channel.arm().unwrap(), SOUNDLY);
+        pair.right.channel.disarm().unwrap();
+        let awake = pair.left.word(STATE_AT);
+        pair.left.send(0, &[]).unwrap();
+        // The receiver's store of "asleep", which comes after the sender's load.
+        pair.left.pages.write(STATE_AT, &(awake + 1).to_le_bytes());
+        pair.left.channel.progress(false).unwrap();
+        assert_eq!(pair.right.rings(), 0, "a sender that is busy has no time for this");
+        for _ in 0..2 {
+            rest(&mut pair.left.channel);
+            pair.left.channel.disarm().unwrap();
+            assert_eq!(pair.right.rings(), 1);
+        }
+        assert_eq!(pair.right.take(), Some((0, vec![])));
     }
 }
 

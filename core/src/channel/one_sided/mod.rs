@@ -387,15 +387,15 @@ impl OneSided {
         if self.pending.is_some() { Ok(()) } else { self.look_at_peer() }
     }
 
-    /// Wakes the peer if it fell asleep before a sent frame arrived: the backend may still have been moving
-    /// the frame.
+    /// Wakes the peer if it fell asleep before a sent frame arrived: the backend may still have been moving the frame, or
+    /// `membarrier` may not have reached this thread (docs/design/sleep.md). The fence here needs no barrier of the peer.
     ///
     /// Wakes it only then: a peer that is going to sleep discards wake-ups, and polls for the frames that
     /// they announced. A wake-up without a frame would be lost, and the next frame would not wake the peer
     /// again for the same sleep.
     fn look_again(&mut self) -> Result<(), TransportError> {
         // The sleep first: the peer returns credit before it says that it sleeps.
-        match self.waker.missed_sleep(&self.returns, self.fence) {
+        match self.waker.missed_sleep(&self.returns) {
             // A pending frame gets this check once it is handed over.
             Some(sleep) if self.pending.is_none() && self.wakes.missed(|| self.out.in_flight()) > 0 => {
                 self.waker.note_woken(sleep);
@@ -475,6 +475,8 @@ impl OneSided {
                 return Err(error);
             }
             self.send_state()?;
+        }
+        if idle || !self.is_mapped() {
             self.look_again()?;
         }
         match self.inbound.due(idle) {
