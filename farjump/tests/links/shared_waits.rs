@@ -1,5 +1,6 @@
 //! Threads that wait on one link, beside event loops and tasks: each gets its outcome, whichever of them looks.
 
+use std::fs;
 use std::os::fd::AsFd;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use farjump::{Ended, Error, HeldLink, Library, Patience, Pending, SharedLink, SharedPending, WaitError};
 
-use crate::support::{FOREVER, PATIENCE, Pair, in_child, library, readable, serve, words};
+use crate::support::{FOREVER, PATIENCE, Pair, eventually, in_child, library, readable, serve, words};
 
 fn inject(link: &SharedLink, library: &Library, args: &[u8]) -> u32 {
     link.with(|link| link.inject(library, args).map(Pending::into_raw)).unwrap().unwrap()
@@ -160,6 +161,25 @@ fn a_thread_drives_while_it_has_users_and_leaves_sleepers_armed() {
     thread::sleep(Duration::from_millis(1200));
     serve(&mut target);
     assert!(readable(sleeper.as_fd(), PATIENCE));
+}
+
+#[test]
+fn the_thread_that_drives_ends_with_its_link() {
+    // With those of tests beside this one, which end as well.
+    let threads = || {
+        let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
+        let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+        names.filter(|name| name.trim() == "farjump-calls").count()
+    };
+    for has_user in [true, false] {
+        let (_place, Pair { link, target: _target }) = Pair::start();
+        let link = SharedLink::new(link);
+        let driven = Some(link.drive_by_thread().unwrap()).filter(|_| has_user);
+        eventually(|| threads() != 0);
+        drop(link);
+        eventually(|| threads() == 0);
+        drop(driven);
+    }
 }
 
 #[test]
