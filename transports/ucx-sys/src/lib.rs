@@ -22,6 +22,7 @@ mod bindings;
 mod forked;
 mod inline;
 mod log;
+mod memory_events;
 mod named;
 mod open;
 mod open_error;

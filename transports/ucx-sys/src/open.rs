@@ -13,6 +13,7 @@ use std::sync::OnceLock;
 use libloading::os::unix::{Library as File, RTLD_LOCAL, RTLD_NOW};
 
 use crate::forked;
+use crate::memory_events;
 use crate::named::{self, path_of};
 use crate::open_error::{OpenError, Version, not_loaded, said};
 use crate::{API, FILE, Library, log};
@@ -39,6 +40,9 @@ impl Ucx {
     /// restores them, unless the environment requests UCX's (`UCX_HANDLE_ERRORS`, `UCX_ERROR_SIGNALS` or
     /// `UCX_DEBUG_SIGNO`). A handler that another thread sets at the same time may be lost.
     ///
+    /// If the process has other threads, UCX is loaded without memory events, unless the environment has
+    /// `UCX_MEM_EVENTS`: its hooks are written over functions of the C library which these threads may be running.
+    ///
     /// # Errors
     /// There is no UCX, it is older than 1.13, or it lacks functions. `FARJUMP_UCX` names a file that is no UCX, or not
     /// the one in the process.
@@ -63,13 +67,13 @@ impl Ucx {
     fn load(name: &OsStr, named: Option<&Path>) -> Result<Ucx, OpenError> {
         let asked = ["UCX_HANDLE_ERRORS", "UCX_ERROR_SIGNALS", "UCX_DEBUG_SIGNO"];
         let kept = if asked.iter().any(|name| env::var_os(name).is_some()) { Vec::new() } else { handlers() };
-        let file = match named {
+        let file = memory_events::without(|| match named {
             Some(named) => named::open(named),
             // SAFETY: loading runs UCX's initialisers, which are made to run when a program starts or loads
             // it. They leave signal handlers in this process, which `put_back` undoes.
             None => unsafe { File::open(Some(name), RTLD_NOW | RTLD_LOCAL) }
                 .map_err(|error| not_loaded(said(&error))),
-        };
+        });
         put_back(&kept);
         let found = file.and_then(Ucx::of);
         found.map_err(|error| match (error, named) {
