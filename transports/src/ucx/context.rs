@@ -23,7 +23,7 @@ use super::words;
 
 /// Free descriptors without which UCX may fail an assertion, which aborts the process. Its thread for events needs a
 /// pipe and an epoll before it runs, besides files that UCX opens briefly.
-pub(super) const OF_UCXS_THREAD: usize = 6;
+const OF_UCXS_THREAD: usize = 6;
 
 /// A context of UCX.
 pub(super) struct Context {

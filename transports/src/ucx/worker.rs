@@ -19,13 +19,17 @@ use farjump_ucx_sys::{
     ucp_ep_params_t, ucp_request_param_t, ucp_worker_h, ucp_worker_params_t, ucs_status_t,
 };
 
-use super::context::{Context, OF_UCXS_THREAD};
+use super::context::Context;
 use super::words;
 
 /// Time in which a dropped endpoint may send messages that UCX has taken. A live peer takes them in far less.
 pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_millis(20);
 /// Attempts to sleep before a nap: UCX refuses until it has seen all wake-ups, usually once a message.
 pub(super) const TURNS: u32 = 16;
+
+/// Free descriptors without which UCX may fail an assertion while it makes a worker: without memory events its thread
+/// starts behind the worker's own, and the two take ten (1.13.1).
+const OF_A_WORKER: usize = 14;
 
 /// Free descriptors below which an error attributes UCX's failure to reach a peer to their lack.
 const OF_AN_ENDPOINT: usize = 8;
@@ -43,7 +47,7 @@ unsafe impl Send for Worker {}
 impl Worker {
     pub(super) fn create(context: &'static Context) -> Result<Worker, Cause> {
         let ucx = context.ucx;
-        if let Some(limit) = limits::lack_of_descriptors(OF_UCXS_THREAD) {
+        if let Some(limit) = limits::lack_of_descriptors(OF_A_WORKER) {
             return Err(Cause::System(format!("UCX makes no worker: {limit}")));
         }
         // SAFETY: zero is valid for all fields, numbers and pointers; UCX reads those that the mask names.

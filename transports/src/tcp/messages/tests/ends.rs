@@ -4,6 +4,9 @@ use farjump_fixtures::by_hand::send_with;
 
 use super::*;
 
+/// Length of a message, in bytes.
+const LONG: usize = 16 << 20;
+
 #[test]
 fn committed_messages_arrive_though_their_sender_is_dropped_with_unread_bytes() {
     for seal in SEALS {
@@ -14,8 +17,9 @@ fn committed_messages_arrive_though_their_sender_is_dropped_with_unread_bytes() 
             for fill in 0..10 {
                 send(&mut left, 64, fill).unwrap();
             }
-            // More than fits the sockets.
-            send(&mut left, 32 << 20, 10).unwrap();
+            // More than the sockets take while nothing is read, and little enough to arrive within the patience for a
+            // dropped endpoint on an emulated processor.
+            send(&mut left, LONG, 10).unwrap();
             assert!(left.wants_write());
             drop(left);
             for fill in 0..10 {
@@ -27,7 +31,7 @@ fn committed_messages_arrive_though_their_sender_is_dropped_with_unread_bytes() 
                     break bytes;
                 }
             };
-            assert!(bytes.into_iter().eq(bytes_of(32 << 20, 10)));
+            assert!(bytes.into_iter().eq(bytes_of(LONG, 10)));
             assert_eq!(*end_of(&mut right).cause(), Cause::PeerGone);
         }
     }
