@@ -71,12 +71,11 @@ impl Peer {
         // From here on `Peer` or the worker closes it. `PutAddress::check` has checked that the length fits.
         let key_bytes = [&peer_address.key[..], &[0; BEHIND_KEY]].concat();
         let unpacked = || Peer::unpacked(ucx, end, peer_address, &key_bytes, &why);
-        // The lock protects no data that a panic could leave inconsistent.
-        let lock = || REACHING.lock().unwrap_or_else(PoisonError::into_inner);
         let mappings = CurrentMappings::open();
         let mut tries = 1;
         loop {
-            let alone = lock();
+            // The lock protects no data that a panic could leave inconsistent.
+            let alone = REACHING.lock().unwrap_or_else(PoisonError::into_inner);
             let found = Peer::found(&mappings, &unpacked)?;
             drop(alone);
             match found {
