@@ -186,7 +186,8 @@ pub(crate) mod tests {
         Some(library)
     }
 
-    /// Handlers belong to the process: tests that read them, or open UCX, run one after the other.
+    /// Signal handlers and variables belong to the process: tests that read them, or load a library, run one after the
+    /// other.
     pub(crate) fn alone() -> MutexGuard<'static, ()> {
         static ALONE: Mutex<()> = Mutex::new(());
         ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -202,13 +203,13 @@ pub(crate) mod tests {
         )
     }
 
-    fn refused(path: &Path) -> OpenError {
+    fn refused(path: &Path, _alone: &MutexGuard<'_, ()>) -> OpenError {
         Ucx::load(path.as_os_str(), None).expect_err("it is no UCX that can be used")
     }
 
     #[test]
     fn a_missing_libucp_error_names_the_file_and_its_package() {
-        let error = refused(Path::new("libucp.so.not-there"));
+        let error = refused(Path::new("libucp.so.not-there"), &alone());
         assert!(matches!(error, OpenError::Missing { .. }), "{error:?}");
         let text = error.to_string();
         assert!(text.contains("libucp.so.not-there") && text.contains("libucx0"), "{text}");
@@ -219,7 +220,7 @@ pub(crate) mod tests {
         for (major, minor) in [(1, 12), (0, 99), (2, 13)] {
             let folder = tempfile::tempdir().unwrap();
             let Some(library) = stub(folder.path(), &version(major, minor)) else { return };
-            let error = refused(&library);
+            let error = refused(&library, &alone());
             assert_eq!(error, OpenError::Version { found: Version { major, minor, release: 2 } });
             let text = error.to_string();
             assert!(text.contains(&format!("{major}.{minor}.2")) && text.contains("1.13 or later"), "{text}");
@@ -231,7 +232,7 @@ pub(crate) mod tests {
     fn a_library_that_lacks_a_function_is_refused_with_its_name() {
         let folder = tempfile::tempdir().unwrap();
         let Some(library) = stub(folder.path(), &version(1, 13)) else { return };
-        let error = refused(&library);
+        let error = refused(&library, &alone());
         assert!(matches!(error, OpenError::Incomplete { .. }), "{error:?}");
         let text = error.to_string();
         assert!(text.contains("undefined symbol: uc") && text.contains("reinstall UCX"), "{text}");
@@ -241,7 +242,7 @@ pub(crate) mod tests {
     fn a_library_that_is_no_ucx_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let Some(library) = stub(folder.path(), "int other;") else { return };
-        let error = refused(&library);
+        let error = refused(&library, &alone());
         assert!(matches!(error, OpenError::Foreign { .. }), "{error:?}");
         let text = error.to_string();
         assert!(text.contains("undefined symbol: ucp_get_version") && text.contains("install UCX"), "{text}");
@@ -253,7 +254,7 @@ pub(crate) mod tests {
         let file = folder.path().join(FILE);
         for (bytes, words) in [(&[b'x'; 4096][..], "invalid ELF header"), (&[], "file too short")] {
             std::fs::write(&file, bytes).unwrap();
-            let error = refused(&file);
+            let error = refused(&file, &alone());
             assert!(matches!(error, OpenError::Foreign { .. }), "{error:?}");
             let text = error.to_string();
             assert!(text.contains(words) && text.contains("install UCX"), "{text}");
@@ -262,7 +263,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_library_that_takes_signals_has_them_taken_back() {
-        let _alone = alone();
+        let alone = alone();
         let folder = tempfile::tempdir().unwrap();
         // Its release is the number of signals, of two, that it got.
         let greedy = "#include <signal.h>\n\
@@ -273,7 +274,7 @@ pub(crate) mod tests {
                       void ucp_get_version(unsigned *a, unsigned *b, unsigned *c) { *a = 1; *b = 12; *c = got; }\n";
         let Some(library) = stub(folder.path(), greedy) else { return };
         let before = actions();
-        let error = refused(&library);
+        let error = refused(&library, &alone);
         assert_eq!(error, OpenError::Version { found: Version { major: 1, minor: 12, release: 2 } });
         assert_eq!(before, actions());
     }
