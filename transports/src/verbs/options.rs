@@ -3,6 +3,7 @@
 use std::env;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// The variable that names device and port: `rxe0`, `rxe0:1`.
 pub const DEVICE_VARIABLE: &str = "FARJUMP_DEVICE";
@@ -108,6 +109,12 @@ impl Options {
             Some(device) => options.on(&device).map_err(|error| of(DEVICE_VARIABLE, error)),
             None => Ok(options),
         }
+    }
+
+    /// The longest time in which a device repeats a request without an acknowledgement.
+    pub(super) fn longest_silence(&self) -> Duration {
+        let timeout = 4 * (4096_u64 << self.timeout.min(31));
+        Duration::from_nanos(timeout * (u64::from(self.retries) + 1))
     }
 
     /// The same options for the device of this name.

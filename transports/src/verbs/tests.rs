@@ -142,7 +142,11 @@ fn addresses_of_a_port_are_read_again_at_each_open() {
 
 /// Two connected queue pairs of one port.
 fn linked() -> (queue::Queue, queue::Queue) {
-    let device = Device::open(&Options::default()).unwrap();
+    linked_by(&Options::default())
+}
+
+fn linked_by(options: &Options) -> (queue::Queue, queue::Queue) {
+    let device = Device::open(options).unwrap();
     let [mut one, mut other] = [(); 2].map(|()| {
         queue::Queue::create(&super::device::domain::Domain::create(&device).unwrap(), 16).unwrap()
     });
@@ -172,10 +176,59 @@ fn a_link_survives_a_port_that_goes_down_and_comes_back() {
 }
 
 #[test]
+fn requests_that_a_device_forgets_at_an_outage_end_the_link() {
+    let fake = Fake::new();
+    fake.roce("roce0", "10.9.0.1");
+    let mut down = FakePort::ethernet("10.9.0.1");
+    down.is_active = false;
+    let options = on("roce0").with("timeout=1,retries=0").unwrap();
+    let silence = || std::thread::sleep(options.longest_silence() * 2);
+    // Requests with and without a completion.
+    for tells in [true, false] {
+        fake.change("roce0", &[FakePort::ethernet("10.9.0.1")], IBV_EVENT_PORT_ACTIVE);
+        let (mut idle, _of_idle) = linked_by(&options);
+        let (mut one, _other) = linked_by(&options);
+        let request = if tells { one.nothing() } else { one.return_credit(7) };
+        fake.silence("roce0", true);
+        // SAFETY: the word is inside the request.
+        unsafe { one.post(&[request]) }.unwrap();
+        silence();
+        assert_eq!(one.check(), Ok(()), "the port is up");
+        // SAFETY: as above.
+        unsafe { one.post(&[request]) }.unwrap();
+        fake.change("roce0", &[down.clone()], IBV_EVENT_PORT_ERR);
+        assert_eq!(one.check(), Ok(()), "the device may still repeat it");
+        silence();
+        if !tells {
+            assert_eq!(one.check(), Ok(()), "a request with a completion is posted behind it");
+            silence();
+        }
+        let said = one.check().unwrap_err().to_string();
+        assert!(said.contains("no end for 32.8µs") && said.contains("connect again"), "{said}");
+        assert!(said.contains("port 1 of roce0 is down"), "{said}");
+        assert_eq!(idle.check(), Ok(()), "nothing is under way");
+        fake.silence("roce0", false);
+    }
+    // The requests arrived, though none of them has a completion: the link goes on.
+    fake.change("roce0", &[FakePort::ethernet("10.9.0.1")], IBV_EVENT_PORT_ACTIVE);
+    let (mut one, _other) = linked_by(&options);
+    let word = one.return_credit(7);
+    // SAFETY: as above.
+    unsafe { one.post(&[word]) }.unwrap();
+    fake.change("roce0", &[FakePort::ethernet("10.9.0.1")], IBV_EVENT_PORT_ERR);
+    for _ in 0..4 {
+        assert_eq!(one.check(), Ok(()));
+        silence();
+        one.look().map_err(|(cause, _)| cause).unwrap();
+    }
+    assert_eq!((one.next(), one.done()), (2, 2));
+}
+
+#[test]
 fn a_lost_link_is_explained_by_the_change_of_its_addresses() {
     let fake = Fake::new();
     fake.roce("roce0", "10.9.0.1");
-    let (one, other) = linked();
+    let (mut one, other) = linked();
     drop(other);
     assert_eq!(one.beside(), None);
     fake.change("roce0", &[FakePort::ethernet("10.77.0.9")], IBV_EVENT_GID_CHANGE);

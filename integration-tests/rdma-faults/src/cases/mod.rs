@@ -275,7 +275,8 @@ pub(crate) fn run_apart(case: &Case, libraries: Option<&Path>) -> Verdict {
         Verdict::Ok => println!("ok {name} ({seconds} s)"),
         Verdict::Skipped => println!("skipped {name}: {}", why.trim_end()),
         Verdict::Failed => {
-            println!("failed {name} ({seconds} s): {}", why.trim_end());
+            // In one line, because summaries take one.
+            println!("failed {name} ({seconds} s): {}", why.trim().replace('\n', "; "));
             machine::mend();
         }
     }

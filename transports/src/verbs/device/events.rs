@@ -12,6 +12,8 @@ use farjump_rdma_sys::{
     IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, ibv_async_event, ibv_event_type,
 };
 
+/// The explanation by a port that went down.
+const DOWN: &str = "the port went down: is the link unplugged, or the network interface down?";
 /// Faults that are kept for later readers.
 const KEPT: usize = 64;
 
@@ -83,6 +85,11 @@ impl Events {
         self.faults.iter().find(found).map(|(_, _, what)| *what)
     }
 
+    /// Returns whether the port went down after `since`.
+    pub(in crate::verbs) fn went_down(&self, since: Since) -> bool {
+        self.explanations.iter().any(|(number, what)| *number >= since.0 && *what == DOWN)
+    }
+
     /// The latest event after `since` that explains the end of a link.
     pub(in crate::verbs) fn explanation(&self, since: Since) -> Option<&'static str> {
         self.explanations.last().filter(|(number, _)| *number >= since.0).map(|(_, what)| *what)
@@ -115,9 +122,7 @@ fn meaning(event: ibv_event_type) -> Option<Meaning> {
         IBV_EVENT_QP_ACCESS_ERR => Meaning::Ends(
             "the peer requested memory that it may not access (key, range or rights), and the queue pair was shut",
         ),
-        IBV_EVENT_PORT_ERR => {
-            Meaning::Explains("the port went down: is the link unplugged, or the network interface down?")
-        }
+        IBV_EVENT_PORT_ERR => Meaning::Explains(DOWN),
         IBV_EVENT_GID_CHANGE => Meaning::Explains("the port's table of GIDs changed: connect again"),
         IBV_EVENT_LID_CHANGE => Meaning::Explains("the port's LID changed: connect again"),
         IBV_EVENT_PKEY_CHANGE => Meaning::Explains("the port's table of partitions changed: connect again"),

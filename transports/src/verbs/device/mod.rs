@@ -250,6 +250,23 @@ impl Device {
         self.events()?.fault(since, objects).map(|what| self.of_port(what))
     }
 
+    /// The present position of events, if the port went down after `since`. Looks at the events that
+    /// [`Device::fault`] has taken.
+    pub(super) fn went_down(&self, since: Since) -> Option<Since> {
+        let events = locked(&self.events);
+        events.went_down(since).then(|| events.now())
+    }
+
+    /// The text about a request that the device neither completes nor fails after its port went down.
+    #[cold]
+    pub(super) fn silent(&self) -> String {
+        let limit = self.options.longest_silence();
+        let what =
+            format!("a request has had no end for {limit:.1?} since the port went down: connect again");
+        let severed = self.why_severed().map(|why| format!("; {why}")).unwrap_or_default();
+        self.of_port(&what) + &severed
+    }
+
     /// The latest event of the port after `since` that explains the end of a link, as text. Does not wait.
     #[cold]
     pub(super) fn explanation(&self, since: Since) -> Option<String> {

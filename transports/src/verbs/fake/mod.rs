@@ -98,6 +98,8 @@ struct State {
     events: VecDeque<(ibv_event_type, c_int)>,
     /// Inline bytes times depth above which a send queue is refused.
     longest: Option<u32>,
+    /// True if it neither completes nor fails requests, like Soft-RoCE of Linux 6.1 after an outage.
+    is_silent: bool,
     /// True if it places bytes in order, which it reports only for queue pairs that send, like mlx5.
     is_in_order: bool,
 }
@@ -165,6 +167,7 @@ impl Fake {
             ports: ports.to_vec(),
             events: VecDeque::new(),
             longest: None,
+            is_silent: false,
             is_in_order: false,
         });
         let played: &Played = Box::leak(Box::new(Played { device, state }));
@@ -191,6 +194,11 @@ impl Fake {
     /// Makes a device refuse send queues whose requests together have more inline bytes than this.
     pub(in crate::verbs) fn refuse_longer(&self, name: &str, longest: u32) {
         locked(&self.played(name).state).longest = Some(longest);
+    }
+
+    /// Makes a device keep silent about requests, or execute them again.
+    pub(in crate::verbs) fn silence(&self, name: &str, is_silent: bool) {
+        locked(&self.played(name).state).is_silent = is_silent;
     }
 
     /// Makes a device place bytes in order.

@@ -315,8 +315,11 @@ unsafe extern "C" fn post_recv(qp: *mut ibv_qp, first: *mut ibv_recv_wr, _: *mut
 }
 
 unsafe extern "C" fn post_send(qp: *mut ibv_qp, first: *mut ibv_send_wr, _: *mut *mut ibv_send_wr) -> c_int {
-    // SAFETY: the caller's queue pair.
-    let number = unsafe { (*qp).qp_num };
+    // SAFETY: the caller's queue pair, whose context is open.
+    let (number, played) = unsafe { ((*qp).qp_num, played((*qp).context)) };
+    if locked(&played.state).is_silent {
+        return 0;
+    }
     with(|all| {
         let mut next = first;
         while !next.is_null() {

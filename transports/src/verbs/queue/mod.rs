@@ -3,6 +3,7 @@
 //! The credit words are a little registered memory. It has a word in which the peer states the number of receives that
 //! it has posted again. It also has space for words to send on devices without inline data.
 
+mod outage;
 mod posting;
 
 use std::ptr::{self, NonNull};
@@ -23,6 +24,7 @@ use crate::verbs::device::address::{BITS, EndpointAddress, RemoteRegion};
 use crate::verbs::device::domain::Domain;
 use crate::verbs::device::events::Since;
 use crate::verbs::device::pair::{self, Capacities, Change, DEPTH};
+use outage::Outage;
 
 /// Requests posted at a time.
 pub(super) const CHAIN: usize = 4;
@@ -85,6 +87,7 @@ pub(super) struct Queue {
     pub(super) received: Completions,
     credit_memory: Memory,
     since: Since,
+    outage: Outage,
     rounds: u32,
     /// Number of requested completions that have not arrived.
     awaited: u32,
@@ -129,6 +132,7 @@ impl Queue {
             received,
             credit_memory,
             since,
+            outage: Outage::new(since),
             rounds: 0,
             awaited: 0,
             packet: u32::from_le_bytes(packet) >> (32 - BITS),
@@ -261,12 +265,6 @@ impl Queue {
             self.check().map_err(|cause| (cause, None))?;
         }
         Ok(())
-    }
-
-    /// Checks that the device has reported no fault of itself, its port or this queue pair.
-    #[cold]
-    pub(super) fn check(&self) -> Result<(), Cause> {
-        self.fault().map_or(Ok(()), |what| Err(Cause::System(what)))
     }
 
     /// The fault as text.
