@@ -141,9 +141,8 @@ fn of_platform(
         let words: Vec<_> = ["--show-output"].into_iter().chain(words).collect();
         let chosen = built.of(&[workspace.folder_of(tests.package)?]).selected(tests.programs);
         let name = format!("{} for {}", tests.package, platform.suite);
-        let mut run = Run::new(TestPrograms::RUNNER, interrupt).args(TestPrograms::args(&words));
-        run = chosen.passed_to(run).shown_as(format!("{} ({name})", words.join(" ")));
-        run = run
+        let run = chosen.run(&words, interrupt).shown_as(format!("{} ({name})", words.join(" ")));
+        let mut run = run
             .env("THROUGH", &wrappers.runner)
             // The emulator does not see the programs that a program starts.
             .env("FARJUMP_TEST_RUNNER", &wrappers.runner);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::fetch::wheels::Set;
-use crate::process::{Failed, Interrupt, Run};
+use crate::process::{Failed, Interrupt};
 use crate::test::programs::TestPrograms;
 use crate::test::report::Tally;
 use crate::test::suite::suite;
@@ -42,8 +42,6 @@ pub(crate) fn check(interrupt: &Interrupt) -> Result<Result<Tally, String>, Fail
     };
     let programs = TestPrograms::built_or_build(interrupt)?;
     let words = ["--show-output", "languages::"];
-    let run = Run::new(TestPrograms::RUNNER, interrupt).args(TestPrograms::args(&words));
-    let run =
-        programs.selected(&["--test", "cli", "--test", "ucp_ifunc"]).passed_to(run).shown_as(words.join(" "));
+    let run = programs.selected(&["--test", "cli", "--test", "ucp_ifunc"]).run(&words, interrupt);
     suite("Zig and Numba", run.env("PYTHONPATH", folder).mark("languages | "), true).map(Ok)
 }

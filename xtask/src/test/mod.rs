@@ -17,7 +17,7 @@ use crate::fetch::servers;
 use crate::process::{Failed, Interrupt, Run};
 use crate::python;
 use crate::step::Verdict;
-use crate::test::programs::{EVERY_TEST, TestPrograms};
+use crate::test::programs::TestPrograms;
 use crate::test::report::Tally;
 use crate::test::suite::{charge, suite, summarise};
 use crate::ucx;
@@ -49,6 +49,9 @@ const PYTHON: &str = "python";
 const PROXYSTORE: &str = "proxystore";
 /// The filter for the tests of UCX.
 const UCX: &str = "ucx";
+
+/// The suite of the tests in documentation.
+const DOCUMENTED: &str = "documentation's tests";
 
 /// Options of `cargo xtask test`.
 #[derive(clap::Args, Debug, Default)]
@@ -146,7 +149,7 @@ fn all(options: &Options, machines: bool, tally: &mut Tally, interrupt: &Interru
 
     let mut add = |name: &str, ran| suite::counted(name, ran).map(|ran| tally.add(ran));
     if others {
-        add("tests", of_workspace(filters, device, interrupt))?;
+        add("tests", of_workspace(&[], filters, device, interrupt))?;
         // The device is for the tests of verbs alone.
         if device.is_none() {
             add(mpi::NAME, mpi::second(filters, interrupt))?;
@@ -189,33 +192,54 @@ fn all(options: &Options, machines: bool, tally: &mut Tally, interrupt: &Interru
     Ok(())
 }
 
-/// Runs the tests of the workspace; with `device`, on that RDMA device.
+/// Runs the tests of the workspace, except those of the packages in the folders `apart`; with `device`, on that RDMA
+/// device.
 ///
 /// # Errors
 /// When interrupted, or the tests cannot be built.
 pub(crate) fn of_workspace(
+    apart: &[&str],
     filters: &[String],
     device: Option<&str>,
     interrupt: &Interrupt,
 ) -> Result<Tally, Failed> {
     // Before all others: later suites get the built programs, and if the build fails, its errors are the end of
     // cargo's output.
-    TestPrograms::built_or_build(interrupt)?;
-    let run = cargo(interrupt).args(EVERY_TEST).args(packages::features());
-    let run = run.args(["--", "--show-output"]).args(filters);
-    let run = device.into_iter().fold(run, |run, device| run.env("FARJUMP_DEVICE", device));
-    if !filters.is_empty() || device.is_some() {
-        return suite("tests", run, filters.is_empty());
+    let programs = TestPrograms::built_or_build(interrupt)?.without(apart);
+    let words: Vec<&str> = ["--show-output"].into_iter().chain(filters.iter().map(String::as_str)).collect();
+    let run = on(device, programs.run(&words, interrupt));
+    let documented = cargo(interrupt).args(["test", "--doc", "--workspace", "--no-fail-fast"]);
+    let documented = on(device, documented.args(packages::features()).args(["--"]).args(&words));
+    let must = filters.is_empty();
+    if !must || device.is_some() {
+        let mut tally = suite("tests", run, must)?;
+        tally.add(suite(DOCUMENTED, documented, must)?);
+        return Ok(tally);
     }
     let folder = Workspace::load(false, interrupt)?.target().join("servers");
     let (servers, missing) = servers::all(&folder, interrupt)?;
-    let programs = env::join_paths(servers.iter().map(|server| &server.program)).unwrap_or_default();
-    let mut tally = suite("tests", run.env("FARJUMP_KV_SERVERS", programs), true)?;
+    let servers = env::join_paths(servers.iter().map(|server| &server.program)).unwrap_or_default();
+    let mut tally = suite("tests", run.env("FARJUMP_KV_SERVERS", servers), true)?;
+    tally.add(suite(DOCUMENTED, documented, true)?);
     tally.skipped.extend(missing.into_iter().map(|(name, why)| (format!("the module in {name}"), why)));
     if let Err(why) = packages::mpi() {
         tally.skipped.push(("the MPI program".to_owned(), why));
     }
     Ok(tally)
+}
+
+/// The run, with this RDMA device for the tests of verbs.
+fn on<'i>(device: Option<&str>, run: Run<'i>) -> Run<'i> {
+    device.into_iter().fold(run, |run, device| run.env("FARJUMP_DEVICE", device))
+}
+
+/// Runs the tests of the packages in these folders.
+///
+/// # Errors
+/// As [`of_workspace`].
+pub(crate) fn of_packages(name: &str, folders: &[&str], interrupt: &Interrupt) -> Result<Tally, Failed> {
+    let programs = TestPrograms::built_or_build(interrupt)?.of(folders);
+    suite(name, programs.run(&["--show-output"], interrupt).mark(&format!("{name} | ")), true)
 }
 
 /// Builds the tests of the workspace. Tests of the documentation are built when they run.

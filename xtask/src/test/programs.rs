@@ -2,7 +2,7 @@
 //!
 //! cargo puts the programs of the workspace into its folder anew whenever it runs a test, even if it built nothing.
 //! Without hard links in the file system it copies them, and a test that runs meanwhile cannot start such a program
-//! ("Text file busy"). So runs of tests beside other runs use this module.
+//! ("Text file busy"). So all runs of tests but those of the documentation use this module.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -149,12 +149,25 @@ impl TestPrograms {
         TestPrograms { programs: self.programs.iter().filter(is_of).cloned().collect(), ..self.clone() }
     }
 
+    /// The test programs of all other packages than those in these folders, which may be relative to the workspace.
+    pub(crate) fn without(&self, folders: &[impl AsRef<Path>]) -> TestPrograms {
+        let left_out = self.of(folders).programs;
+        let programs = self.programs.iter().filter(|program| !left_out.contains(program)).cloned().collect();
+        TestPrograms { programs, ..self.clone() }
+    }
+
     /// The program that runs the programs which it gets from [`TestPrograms::passed_to`].
     pub(crate) const RUNNER: &str = "sh";
 
     /// The runner's arguments, for tests with the arguments `words`.
     pub(crate) fn args<'w>(words: &[&'w str]) -> Vec<&'w str> {
         [&["-c", SCRIPT, "sh"], words].concat()
+    }
+
+    /// A run of the programs on this machine as it is, for tests with the arguments `words`.
+    pub(crate) fn run<'i>(&self, words: &[&str], interrupt: &'i Interrupt) -> Run<'i> {
+        let run = Run::new(TestPrograms::RUNNER, interrupt).args(TestPrograms::args(words));
+        self.passed_to(run).shown_as(words.join(" "))
     }
 
     /// Gives the programs to the runner. It runs them one after the other, announces each as cargo does, and
@@ -260,9 +273,7 @@ mod tests {
         let run = |programs: Vec<TestProgram>| {
             let artifacts = Artifacts::read("");
             let programs = TestPrograms { programs, artifacts, libraries: PathBuf::new() };
-            let runner =
-                Run::new(TestPrograms::RUNNER, &interrupt).args(TestPrograms::args(&["two words", "*"]));
-            programs.passed_to(runner).quiet().run().unwrap()
+            programs.run(&["two words", "*"], &interrupt).quiet().run().unwrap()
         };
         let here = package.display();
         let shown = |name| format!("     Running tests/x.rs ({here}/{name})\n{here}\n{here}\ntwo words\n*\n");

@@ -6,7 +6,7 @@ mod wheels;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use crate::process::{Failed, Interrupt, Run, variable};
+use crate::process::{Failed, Interrupt, variable};
 use crate::test::programs::TestPrograms;
 use crate::test::report::Tally;
 use crate::test::suite::suite;
@@ -116,8 +116,7 @@ impl Suite {
         let name = format!("UCX {}, {}", choice.version(), self.name);
         let words = left_out.iter().flat_map(|name| ["--skip", name]);
         let words: Vec<_> = ["--show-output"].iter().chain(self.filters).copied().chain(words).collect();
-        let run = Run::new(TestPrograms::RUNNER, interrupt).args(TestPrograms::args(&words));
-        let run = programs.selected(self.targets).passed_to(run).shown_as(format!(
+        let run = programs.selected(self.targets).run(&words, interrupt).shown_as(format!(
             "{} {}",
             self.targets.join(" "),
             words.join(" ")
