@@ -93,11 +93,23 @@ fn run_first(target: &mut Target<'_>, link: &Link, count: u32) -> Result<(), Fai
     Ok(())
 }
 
+/// Part of a frame that starts at a page. Frames below it lie as they do in any other build, whatever lies above it.
+#[repr(align(4096))]
+struct PageOfStack([u8; 4096]);
+
 /// Makes a link, warms it up and makes the counted calls.
 ///
 /// # Errors
 /// An error of a call; a lost call.
 pub(crate) fn run(counted: &Counted) -> Result<(), Failure> {
+    let page = black_box(PageOfStack([0; 4096]));
+    let made = make_calls(counted);
+    black_box(&page.0);
+    made
+}
+
+#[inline(never)]
+fn make_calls(counted: &Counted) -> Result<(), Failure> {
     if gets(counted.mode) {
         return run_gets(counted);
     }

@@ -112,6 +112,12 @@ impl Maps {
         self.at(address).map_or((Owner::Ifunc, false), |mapping| (mapping.owner, mapping.fixed))
     }
 
+    /// Returns whether the memory at `address` is a file's and never changes. The linker places constants anew in each
+    /// build: a table of functions lies in one line or in two.
+    pub(crate) fn is_constant(&self, address: u64) -> bool {
+        self.at(address).is_some_and(|mapping| mapping.fixed)
+    }
+
     /// Returns the lines of `len` bytes at `address`.
     pub(crate) fn lines(&self, address: u64, len: u64) -> impl Iterator<Item = Line> {
         let shared = self.at(address).and_then(|mapping| mapping.shared);
@@ -183,6 +189,7 @@ e000-f000 r-xp 00000000 fe:01 8 /usr/lib/libucp.so.0.0.0
             (0x14000, (Owner::System, false)),
         ] {
             assert_eq!(maps.code(address), expected, "{address:#x}");
+            assert_eq!(maps.is_constant(address), expected.1, "{address:#x}");
         }
     }
 

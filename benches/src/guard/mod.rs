@@ -39,9 +39,6 @@ struct Guard {
     /// Counts only these transports [default: all usable ones]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     transports: Vec<String>,
-    /// Counts only the cases with this in their names, as in `shm, cached, 8 B`
-    #[arg(long, value_name = "WORDS", conflicts_with = "first_call")]
-    only: Option<String>,
     /// Also prints the rows as the record has them
     #[arg(long, conflicts_with = "record")]
     rows: bool,
@@ -116,13 +113,7 @@ impl Guard {
     }
 
     fn count(&self) -> Result<ExitCode, Failure> {
-        let mut cases = Case::all(&self.transports)?;
-        if let Some(words) = &self.only {
-            cases.usable.retain(|case| case.to_string().contains(words.as_str()));
-            if cases.usable.is_empty() {
-                return Err(format!("no case here has `{words}` in its name").into());
-            }
-        }
+        let cases = Case::all(&self.transports)?;
         let now = match run_cases::count(&cases.usable, self.turns, self.burden, self.library.as_deref())? {
             Found::Counted(now) => now,
             Found::CannotCount(why) => {

@@ -248,8 +248,10 @@ impl Stepper {
                     let (address, len) = place.ok_or_else(|| {
                         format!("the instruction at {:#x} reaches memory by a vector register", registers.rip)
                     })?;
-                    lines.extend(self.maps.lines(address, len));
-                    data.insert(maps::page_of(address));
+                    if !self.maps.is_constant(address) {
+                        lines.extend(self.maps.lines(address, len));
+                        data.insert(maps::page_of(address));
+                    }
                 }
             }
             self.steps += 1;
