@@ -81,7 +81,8 @@ fn perf_names_the_function_that_keeps_a_target_busy() {
     let (address, pid) = (bench.address(), serving.pid().to_string());
     let turns = bench.write("turns", vec![0; 300]);
     let mut record = bench.program("perf");
-    record.args(["record", "-e", "cpu-clock", "-o", "recorded", "-p", &pid, "--"]);
+    // The thread that runs calls alone: others come and go while perf lists them.
+    record.args(["record", "-e", "cpu-clock", "-o", "recorded", "-t", &pid, "--"]);
     record.args([OsStr::new(env!("CARGO_BIN_EXE_farjump")), OsStr::new("inject"), library.as_os_str()]);
     record.args(["--to", &address, "--timeout", "50s", "--args-file"]).arg(turns);
     finish(&mut record).worked();
