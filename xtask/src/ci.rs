@@ -86,9 +86,8 @@ const APART: [Step; 1] = [("core without std", Tried(checks::no_std::check))];
 /// The virtual machines, whose devices and programs wait for each other most of the time.
 const MACHINES: [Step; 1] = [(vm::NAME, Suite(vm::all))];
 
-/// The tests of the measuring programs, and the folder of their package.
-const LABORATORY: &str = "benches";
-const BENCHES: [&str; 1] = ["benches"];
+/// The folder of the measuring programs, whose tests are a suite of their own.
+const BENCHES: &str = "benches";
 
 /// The other tests of the workspace, with what this machine has.
 const TESTS: [Step; 2] = [("tests", Suite(tests)), (mpi::NAME, Suite(second_mpi))];
@@ -96,7 +95,7 @@ const TESTS: [Step; 2] = [("tests", Suite(tests)), (mpi::NAME, Suite(second_mpi)
 /// Tests that need more than the others: compilers from wheels, another UCX or none, another machine, Python. They
 /// take as long as the others.
 const BESIDE: [Step; 7] = [
-    (LABORATORY, Suite(laboratory)),
+    (BENCHES, Suite(benches)),
     ("ifuncs in other languages", Again(languages::check)),
     ("newest UCX", Again(ucx::newest)),
     ("without UCX", Again(without_ucx::check)),
@@ -228,11 +227,11 @@ fn together(first: &[Step], others: &[(&[Step], i32)], interrupt: &Interrupt) ->
 }
 
 fn tests(interrupt: &Interrupt) -> Result<Tally, Failed> {
-    test::of_workspace(&BENCHES, &[], None, interrupt)
+    test::of_workspace(&[BENCHES], &[], None, interrupt)
 }
 
-fn laboratory(interrupt: &Interrupt) -> Result<Tally, Failed> {
-    test::of_packages(LABORATORY, &BENCHES, interrupt)
+fn benches(interrupt: &Interrupt) -> Result<Tally, Failed> {
+    test::of_package(BENCHES, interrupt)
 }
 
 fn second_mpi(interrupt: &Interrupt) -> Result<Tally, Failed> {

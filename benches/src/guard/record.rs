@@ -26,7 +26,7 @@ pub(crate) struct Row {
     pub(crate) key: Key,
     /// farjump's own instructions, without those of the ifunc, of UCX or of another library.
     pub(crate) instructions: u64,
-    /// Lines of memory, of 64 bytes, loaded from or stored to, UCX's excepted.
+    /// Lines of memory, of 64 bytes, loaded from or stored to, except UCX's and constants.
     pub(crate) lines: u64,
     /// The lines among these in shared memory: in the mailbox, where there is one.
     pub(crate) shared_lines: u64,

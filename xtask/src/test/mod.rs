@@ -207,24 +207,22 @@ pub(crate) fn of_workspace(
     // cargo's output.
     let programs = TestPrograms::built_or_build(interrupt)?.without(apart);
     let words: Vec<&str> = ["--show-output"].into_iter().chain(filters.iter().map(String::as_str)).collect();
-    let run = on(device, programs.run(&words, interrupt));
+    let mut run = on(device, programs.run(&words, interrupt));
     let documented = cargo(interrupt).args(["test", "--doc", "--workspace", "--no-fail-fast"]);
     let documented = on(device, documented.args(packages::features()).args(["--"]).args(&words));
+    let mut skipped = Vec::new();
+    if filters.is_empty() && device.is_none() {
+        let folder = Workspace::load(false, interrupt)?.target().join("servers");
+        let (servers, missing) = servers::all(&folder, interrupt)?;
+        let servers = env::join_paths(servers.iter().map(|server| &server.program)).unwrap_or_default();
+        run = run.env("FARJUMP_KV_SERVERS", servers);
+        skipped.extend(missing.into_iter().map(|(name, why)| (format!("the module in {name}"), why)));
+        skipped.extend(packages::mpi().err().map(|why| ("the MPI program".to_owned(), why)));
+    }
     let must = filters.is_empty();
-    if !must || device.is_some() {
-        let mut tally = suite("tests", run, must)?;
-        tally.add(suite(DOCUMENTED, documented, must)?);
-        return Ok(tally);
-    }
-    let folder = Workspace::load(false, interrupt)?.target().join("servers");
-    let (servers, missing) = servers::all(&folder, interrupt)?;
-    let servers = env::join_paths(servers.iter().map(|server| &server.program)).unwrap_or_default();
-    let mut tally = suite("tests", run.env("FARJUMP_KV_SERVERS", servers), true)?;
-    tally.add(suite(DOCUMENTED, documented, true)?);
-    tally.skipped.extend(missing.into_iter().map(|(name, why)| (format!("the module in {name}"), why)));
-    if let Err(why) = packages::mpi() {
-        tally.skipped.push(("the MPI program".to_owned(), why));
-    }
+    let mut tally = suite("tests", run, must)?;
+    tally.add(suite(DOCUMENTED, documented, must)?);
+    tally.skipped.extend(skipped);
     Ok(tally)
 }
 
@@ -233,13 +231,13 @@ fn on<'i>(device: Option<&str>, run: Run<'i>) -> Run<'i> {
     device.into_iter().fold(run, |run, device| run.env("FARJUMP_DEVICE", device))
 }
 
-/// Runs the tests of the packages in these folders.
+/// Runs the tests of the package in this folder, whose name marks their lines.
 ///
 /// # Errors
 /// As [`of_workspace`].
-pub(crate) fn of_packages(name: &str, folders: &[&str], interrupt: &Interrupt) -> Result<Tally, Failed> {
-    let programs = TestPrograms::built_or_build(interrupt)?.of(folders);
-    suite(name, programs.run(&["--show-output"], interrupt).mark(&format!("{name} | ")), true)
+pub(crate) fn of_package(folder: &str, interrupt: &Interrupt) -> Result<Tally, Failed> {
+    let programs = TestPrograms::built_or_build(interrupt)?.of(&[folder]);
+    suite(folder, programs.run(&["--show-output"], interrupt).mark(&format!("{folder} | ")), true)
 }
 
 /// Builds the tests of the workspace. Tests of the documentation are built when they run.

@@ -18,7 +18,7 @@ use crate::workspace::root;
 
 /// Without a choice of targets cargo tests all of them, also the documentation, and builds the examples that tests
 /// run.
-pub(crate) const EVERY_TEST: [&str; 3] = ["test", "--workspace", "--no-fail-fast"];
+const EVERY_TEST: [&str; 3] = ["test", "--workspace", "--no-fail-fast"];
 
 /// Runs the programs of `$PROGRAMS` with these arguments. Each program has a line with three parts between tabs: the
 /// folder of its package, the tested target, and its file. `$THROUGH`, if set, is a program that runs a file.

@@ -18,7 +18,7 @@ pub(super) struct Outage {
     seen: Since,
     /// Number of the next request at the last check.
     posted: u64,
-    /// While requests may be under way since an outage: number of those done, and when it was that first.
+    /// While requests of an outage may be under way: the number of requests done, and since when it has been this number.
     waits: Option<(u64, Instant)>,
 }
 
@@ -30,8 +30,9 @@ impl Outage {
 }
 
 impl Queue {
-    /// Checks that the device has reported no fault of itself, its port or this queue pair, and has not been silent about
-    /// a request for longer than it may repeat it, since its port went down. Reports the latter if it is called again.
+    /// Checks that the device has reported no fault of itself, its port or this queue pair. Also checks that it has not
+    /// been silent about a request since its port went down for longer than it may repeat one. For this the queue has to
+    /// be checked repeatedly, as before each sleep.
     #[cold]
     pub(in crate::verbs) fn check(&mut self) -> Result<(), Cause> {
         if let Some(what) = self.fault() {
